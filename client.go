@@ -366,8 +366,7 @@ func (c *Client) stream(ctx context.Context, req *api.Request) (*http.Response, 
 	return resp, nil
 }
 
-// apiAddress returns the API's address, by default that of the environment, and
-// whether it is from there.
+// apiAddress returns the address of the API, and whether it comes from the environment.
 func apiAddress(base string, allowHTTP bool) (u *url.URL, fromEnv bool, err error) {
 	if base == "" {
 		base = os.Getenv(oidc.BaseURLVariable)

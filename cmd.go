@@ -53,23 +53,23 @@ type Cmd struct {
 	Dir string
 	// Sudo runs the command as root.
 	Sudo bool
-	// Binary delivers the output byte by byte; otherwise, what is not UTF-8 arrives
-	// as U+FFFD. See [CommandOptions.Binary] for what it changes; Start still
-	// reports a program that is missing, for which it makes a request more.
+	// Binary delivers every byte of the output. Otherwise bytes that are not UTF-8 arrive
+	// as U+FFFD. See [CommandOptions.Binary] for what it changes. Start still reports a
+	// missing program, with one more request.
 	Binary bool
 
 	// Stdin is the command's standard input; nil means none. It never appears
 	// in the command's arguments.
 	//
-	// A reader of known length (a [bytes.Buffer], a regular file, or any other
-	// [io.Seeker]) is uploaded by Start to a file that only the command's user
-	// can read and that is removed when the command begins. That takes two more
-	// requests: a second one looks for the program at the same time. Any other reader is copied while the command runs, in
-	// requests of up to 512 KiB; each byte is delivered once, as with
-	// [Command.Stdin]. As in package exec, Wait waits for a pending Read even
-	// after the command has ended, unless the context ends or WaitDelay has
-	// passed, and input that the command did not read is not an error, unless it
-	// refuses all of it and runs on for a second: then it has none.
+	// Start uploads a reader of known length (a [bytes.Buffer], a regular file, or any
+	// other [io.Seeker]) to a file that only the command's user can read and that is
+	// removed when the command begins. That takes two more requests, one of which looks
+	// for the program during the upload. Any other reader is copied while the command
+	// runs, in requests of up to 512 KiB. Each byte is delivered once, as with
+	// [Command.Stdin]. As in package exec, Wait waits for a pending Read even after the
+	// command has ended, unless the context ends or WaitDelay has passed. Input that the
+	// command did not read is not an error, except for a command that refuses all input
+	// and runs on for a second: it was started without one.
 	//
 	// If the service does not support input to running commands, such a reader
 	// makes Start fail with an error that matches [errors.ErrUnsupported]: read it
@@ -92,18 +92,17 @@ type Cmd struct {
 	// Cancel in [exec.Cmd], except that one that matches [ErrChildren] is always
 	// part of the result.
 	Cancel func() error
-	// WaitDelay bounds how long Wait continues after the context or the command
-	// has ended: for a command that does not exit, for output that still comes,
-	// and for a Stdin whose Read does not return. Children that hold the output
-	// open are not waited for anyway, as the service ends the output with the
-	// command; with Binary the command has not ended before they have. When it has
-	// passed, a command that still runs is killed with its children, and abandoned five seconds
-	// later if the API has not reported its end; if the kill may have failed, the
-	// error matches [ErrOutcomeUnknown], or [ErrChildren]. Zero means no limit, except
-	// for a command that Cancel was called for: it is killed and abandoned in
-	// the same way after 30 seconds, or abandoned after five if the API does
-	// not respond to the kill at all. A pending Write to Stdout or Stderr is
-	// always waited for.
+	// WaitDelay limits how long Wait continues after the context or the command has ended:
+	// for a command that does not exit, for output that still arrives, and for a Stdin
+	// whose Read does not return. Children that hold the output open don't count, because
+	// the service ends the output with the command. With Binary they do, because the
+	// command ends with them. After WaitDelay a command that still runs is killed with its
+	// children. It is abandoned five seconds later if the API has not reported its end. If
+	// the kill may have failed, the error matches [ErrOutcomeUnknown] or [ErrChildren].
+	// Zero means no limit, except after a call of Cancel: then the command is killed and
+	// abandoned in the same way after 30 seconds, or abandoned after five if the API does
+	// not respond to the kill at all. Wait always waits for a pending Write to Stdout or
+	// Stderr.
 	WaitDelay time.Duration
 
 	ctx     context.Context

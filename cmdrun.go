@@ -33,7 +33,7 @@ type execRun struct {
 	// stdout and stderr are nil for unwanted output.
 	stdout, stderr io.Writer
 	pipes          []*pipe
-	// detached is set if the output, which may be large, is unwanted.
+	// detached is set if the output is unwanted. It may be large, so it is not read.
 	detached  bool
 	stdin     io.Reader // copied while the command runs; nil for none
 	stdinPipe *pipe

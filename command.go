@@ -23,7 +23,7 @@ import (
 // [Sandbox.ListCommands], or read from JSON. It is safe for concurrent use.
 type Command struct {
 	session string // ID
-	// token is the value of the variable that marks the process in the sandbox. It is
+	// token is the value of the variable that identifies the process in the sandbox. It is
 	// empty if another handle has started the process.
 	token string
 	// limit is how long the command may run, if this handle has started it.
@@ -31,12 +31,12 @@ type Command struct {
 
 	bound
 	data wire.Command
-	// kept is the output, if it was kept or has been fetched.
+	// kept is the output, if this handle holds it.
 	kept *output
 	// fetching is held by the call that fetches the output.
 	fetching chan struct{}
-	// pump copies the output of a detached command to its writers; nil if it
-	// has none.
+	// pump copies the output of a detached command to its writers. It is nil without
+	// writers.
 	pump *pump
 	// release stops killing the command when its context ends. It is nil if nothing does
 	// that, or no longer.
@@ -129,9 +129,7 @@ func (c *Command) Name() string {
 	return name
 }
 
-// Args returns the program's arguments, without its name. It returns nil for a
-// command from [Session.ListCommands] beyond the first 64 MiB of the listing, of
-// which the rest is known; [Session.GetCommand] has them.
+// Args returns the program's arguments, without its name.
 func (c *Command) Args() []string {
 	w := c.wire()
 	name, args, _ := unwrapBinary(w.Name, w.Args)
@@ -151,8 +149,8 @@ func (c *Command) Cwd() string { return c.wire().Cwd }
 // StartedAt returns when the command was started.
 func (c *Command) StartedAt() time.Time { return c.wire().StartedAt.Time }
 
-// Elapsed returns how long the command ran, and reports whether that is known:
-// not before it is known to have ended. It makes no request.
+// Elapsed returns how long the command ran. It reports false until the command is known to
+// have ended. It makes no request.
 func (c *Command) Elapsed() (time.Duration, bool) {
 	d := c.wire().DurationMs
 	if d == nil {
@@ -183,16 +181,15 @@ func (c *Command) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("id", w.ID), slog.String("name", c.Name()))
 }
 
-// Wait waits for the command to end, and for its output to be written to the
-// writers given to [Sandbox.StartCommand], if any. If ctx ends it returns at
-// once, and the command continues. An error of a writer, of the stream that
-// feeds it, or of the context of StartCommand, which ended the copying, is
-// returned along with the result. It makes one request, and two more for each
-// minute that the command continues; failed requests are retried within the
-// limits of [ReattachOptions].
+// Wait waits for the command to end, and for its output to be written to the writers given
+// to [Sandbox.StartCommand], if any. If ctx ends, it returns at once, and the command
+// continues. If the output could not be copied completely, Wait returns the result along
+// with the error: that of a writer, of the stream, or of the context of StartCommand. It
+// makes one request, and two more for each minute that the command continues. Failed
+// requests are retried within the limits of [ReattachOptions].
 //
-// If the command is known to have ended, from an earlier Wait or because its
-// output was read to the end, no request is made.
+// It makes no request if the command is known to have ended, from an earlier Wait or
+// because its output was read to the end.
 func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
 	client, err := enter(ctx, c)
 	if err != nil {
@@ -218,11 +215,10 @@ func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
 	return done, p.wait(ctx)
 }
 
-// WaitOutput waits for the output to be written to the writers given to
-// [Sandbox.StartCommand], which is complete when the command or the context of
-// that call has ended. It returns the error of a writer, of the stream or of
-// that context; nil means that all output was written. It makes no request, and
-// returns at once if there are no writers.
+// WaitOutput waits until the output was written to the writers given to
+// [Sandbox.StartCommand], or the context of that call has ended. It returns the error of a
+// writer, of the stream or of that context. Nil means that all output was written. It
+// makes no request, and returns at once if there are no writers.
 func (c *Command) WaitOutput(ctx context.Context) error {
 	if _, err := enter(ctx, c); err != nil {
 		return err
@@ -233,10 +229,10 @@ func (c *Command) WaitOutput(ctx context.Context) error {
 	return p.wait(ctx)
 }
 
-// Done returns a channel that is closed when [Command.Wait] with ctx would
-// return: when the command has ended, or ctx has, or on an error. Wait then
-// returns which, without a request if the command has ended. It makes the
-// requests of Wait, from a goroutine that ends with them.
+// Done returns a channel that is closed when [Command.Wait] would return, for use in a
+// select: after the command or ctx has ended, or after an error. Wait then returns the
+// result, without a request if the command has ended. Done makes the requests of Wait in a
+// goroutine, which ends with them.
 func (c *Command) Done(ctx context.Context) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
@@ -300,10 +296,10 @@ func (c *CommandResult) command() *Command {
 
 func (c *CommandResult) bind(client *Client) { client.Bind(c.Command) }
 
-// Stdout waits for the command to end and returns what it wrote to standard
-// output. Output that was not kept, because there was a writer or the command
-// was detached, is fetched once, with the requests of [Command.Logs], for all
-// callers, and held in memory; use Logs or a writer for large output.
+// Stdout waits for the command to end and returns its standard output. If the output went
+// to a writer or the command was detached, it is fetched with the requests of
+// [Command.Logs], once for all callers, and held in memory. Use Logs or a writer for large
+// output.
 func (c *Command) Stdout(ctx context.Context) (string, error) {
 	return c.output(ctx, (*output).stdout)
 }
@@ -341,7 +337,7 @@ func (c *Command) output(ctx context.Context, get func(*output) (string, bool)) 
 		}
 		select {
 		case <-busy:
-			// Whether the other call succeeded shows in kept.
+			// kept shows whether the other call succeeded.
 		case <-ctx.Done():
 			return "", api.ContextError(ctx)
 		}

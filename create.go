@@ -468,17 +468,17 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 	var why error // why there was another round
 	lost, waited := 0, time.Duration(0)
 	for round := 0; ; round++ {
-		sb, unseen, err := c.getOrCreate(ctx, name, &o, owner)
-		if unseen && errors.Is(err, ErrOutcomeUnknown) {
+		sb, retry, err := c.getOrCreate(ctx, name, &o, owner)
+		if retry && errors.Is(err, ErrOutcomeUnknown) {
 			lost++
 		}
 		over := round >= adoptRounds
-		if unseen && nameTaken(err) {
+		if retry && nameTaken(err) {
 			if over = waited >= creationLimit; over {
 				err = fmt.Errorf("sandbox: %q: somebody else has been creating it for %v: %w", name, creationLimit, err)
 			}
 		}
-		if !unseen || over || lost == createRounds {
+		if !retry || over || lost == createRounds {
 			// Add the reason for waiting: the error of a ctx that ends during a request
 			// does not include it.
 			if ended, ok := err.(*RequestError); ok && why != nil && ctx.Err() != nil {
@@ -495,10 +495,10 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 	}
 }
 
-// getOrCreate makes one attempt. unseen means that a sandbox with the name may exist that
-// can't be found, for example because another client is creating it or the outcome of our
-// own creation is unknown. It comes with an error.
-func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions, owner string) (sb *Sandbox, unseen bool, err error) {
+// getOrCreate makes one attempt. retry, which comes with an error, means that a sandbox of
+// that name may exist but can't be found: another client may be creating it, or the
+// response to our own creation was lost.
+func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions, owner string) (sb *Sandbox, retry bool, err error) {
 	get := &GetOptions{NoResume: o.NoResume, OnResume: o.OnResume, Extra: private(o.Extra)}
 	// Only an error of the request itself counts: a hook's error says nothing about this
 	// sandbox.

@@ -132,7 +132,7 @@ func (s *Sandbox) ensureTimeLeft(ctx context.Context, least, most time.Duration)
 		if left <= 0 { // it has ended, and there may be another one
 			return nil
 		}
-		return s.keepAliveError(cur.noMore(nil))
+		return s.keepAliveError(cur.limitReached(nil))
 	}
 	// A request without a response must not keep the next one from being made.
 	ctx, cancel := context.WithTimeout(ctx, min(keepAliveLimit, least/2))
@@ -183,8 +183,8 @@ func (s *Session) extendTo(ctx context.Context, least, most time.Duration) error
 	return err
 }
 
-// noMore returns the error of a session that can't be extended, with its cause.
-func (s *Session) noMore(cause error) error {
+// limitReached returns the error of a session that can't be extended, with its cause.
+func (s *Session) limitReached(cause error) error {
 	err := fmt.Errorf("%w, and ends in %v", ErrNoMoreTime, s.TimeLeft().Round(time.Second))
 	if cause != nil {
 		err = fmt.Errorf("%w: %w", err, cause)

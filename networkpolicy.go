@@ -433,11 +433,11 @@ func (p *NetworkPolicy) encodeRules(request bool) map[string][]encodedRule {
 			for j, t := range r.Transform {
 				rule.Transform[j].Headers = t.Headers
 				if !request {
-					rule.Transform[j].Headers = t.Headers.shown()
+					rule.Transform[j].Headers = t.Headers.redacted()
 				}
 			}
 			if !request {
-				rule.ForwardURL = shownURL(r.ForwardURL)
+				rule.ForwardURL = redactedURL(r.ForwardURL)
 			}
 			out[domain][i] = rule
 		}
@@ -445,17 +445,17 @@ func (p *NetworkPolicy) encodeRules(request bool) map[string][]encodedRule {
 	return out
 }
 
-// shownURL returns a proxy's URL, or a redacted one if it may contain a secret. Such a
+// redactedURL returns the URL of a proxy, unless it has what may be a secret, with which
 // URL can't be sent either.
-func shownURL(text string) string {
+func redactedURL(text string) string {
 	if u, err := url.Parse(text); err != nil || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return redactedHeader
 	}
 	return text
 }
 
-// shown returns the headers without their values.
-func (h PolicyHeaders) shown() map[string]string {
+// redacted returns the headers without their values.
+func (h PolicyHeaders) redacted() map[string]string {
 	if h == nil {
 		return nil
 	}
@@ -482,7 +482,7 @@ func (r PolicyRule) Format(f fmt.State, verb rune) { redact.Struct(f, verb, r) }
 // ForwardURL if that has a password, a query or a fragment.
 func (r PolicyRule) MarshalJSON() ([]byte, error) {
 	type rule PolicyRule
-	r.ForwardURL = shownURL(r.ForwardURL)
+	r.ForwardURL = redactedURL(r.ForwardURL)
 	return json.Marshal(rule(r))
 }
 
@@ -491,11 +491,11 @@ func (t PolicyTransform) Format(f fmt.State, verb rune) { redact.Struct(f, verb,
 
 // Format prints the headers without their values, for every verb.
 func (h PolicyHeaders) Format(f fmt.State, verb rune) {
-	redact.String(f, verb, fmt.Sprint(h.shown()))
+	redact.String(f, verb, fmt.Sprint(h.redacted()))
 }
 
 // MarshalJSON encodes the headers with redacted values.
-func (h PolicyHeaders) MarshalJSON() ([]byte, error) { return json.Marshal(h.shown()) }
+func (h PolicyHeaders) MarshalJSON() ([]byte, error) { return json.Marshal(h.redacted()) }
 
 // MarshalJSON encodes the policy like the JavaScript SDK: the mode as a string,
 // or an object. Header values are redacted.

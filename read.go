@@ -213,8 +213,8 @@ func newLength(ctx context.Context, t target, r *FileReader, name string, enough
 	return l
 }
 
-// ask makes one request and stores the result.
-func (l *length) ask() (int64, error) {
+// query makes one request and keeps its answer.
+func (l *length) query() (int64, error) {
 	l.turn <- struct{}{}
 	defer func() { <-l.turn }()
 	if !l.asked {
@@ -227,7 +227,7 @@ func (l *length) ask() (int64, error) {
 // start requests the size in the background.
 func (l *length) start() *length {
 	if l != nil {
-		go func() { _, _ = l.ask() }() // check asks again and gets the same answer
+		go func() { _, _ = l.query() }() // check queries again and gets the same answer
 	}
 	return l
 }
@@ -255,7 +255,7 @@ func (l *length) check(n int64) error {
 	if l == nil || n >= l.enough {
 		return nil
 	}
-	size, err := l.ask()
+	size, err := l.query()
 	switch {
 	case l.ctx.Err() != nil:
 		return api.ContextError(l.ctx)
@@ -271,6 +271,6 @@ func (l *length) check(n int64) error {
 func (l *length) stop() {
 	if l != nil {
 		l.cancel()
-		_, _ = l.ask()
+		_, _ = l.query()
 	}
 }

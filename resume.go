@@ -71,7 +71,7 @@ func (s *Sandbox) share(ctx context.Context, stale *Session, why observe.Event) 
 	joined = call != nil
 	if call == nil {
 		if calm && st.current == cur {
-			// The refusal is older than the current session.
+			// The refusal came from an older session than the current one.
 			defer st.mu.Unlock()
 			return st.current, false, nil
 		}

@@ -351,12 +351,12 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 	return cmd, f, nil
 }
 
-// withInput opens the file, removes it and becomes the command, so that the file is gone
-// when the command begins. It makes the file readable for other users first, because the
-// command may run as one and open /dev/stdin. The command gets the environment of the
-// shell, which lacks names that are no identifiers and has the shell's own variables.
-// LD_PRELOAD and LD_DEBUG are unset for the helper programs, so that the loader prints
-// nothing for them.
+// withInput opens the input file, removes it and runs the command in place of the shell,
+// so that the file is gone when the command begins. It first makes the file readable for
+// other users, because the command may run as one and open /dev/stdin. A shell drops
+// variables whose names are no identifiers, and adds its own: so the command gets the
+// environment from /proc. LD_PRELOAD and LD_DEBUG are unset for the helper programs, so
+// that the loader prints nothing for them.
 const withInput = `exec <"$1" || exit 126
 old=$PATH PATH=/usr/bin:/bin:$PATH
 (unset LD_PRELOAD LD_DEBUG; rm -f -- "$1" && chmod 644 /dev/stdin 2>/dev/null); shift

@@ -184,8 +184,8 @@ func (s *Sandbox) Status() Status {
 	return Status(s.metadata().Status)
 }
 
-// Cwd returns the working directory of commands in the current session, which
-// relative paths are resolved in.
+// Cwd returns the working directory of the current session. Commands start there, and
+// relative paths are resolved in it.
 func (s *Sandbox) Cwd() string {
 	if cur := s.CurrentSession(); cur != nil {
 		return cur.cwd()

@@ -108,7 +108,7 @@ func (s *Session) Info() SessionInfo {
 
 func (s *Session) status() Status { return Status(s.wire().Status) }
 
-// cwd is what relative paths are resolved in.
+// cwd returns the directory in which relative paths are resolved.
 func (s *Session) cwd() string { return s.wire().Cwd }
 
 // Routes returns the public addresses of the exposed ports.
@@ -161,11 +161,10 @@ func (s *Session) update(ctx context.Context, op *api.Op, body any) error {
 	return nil
 }
 
-// TimeLeft returns how long the session has until its timeout as last known:
-// negative once that has passed, and zero if the session has ended. It uses the
-// service's clock, which the last response told to the second, and is never more than
-// the timeout. It makes no request; call [Session.Refresh] first if other clients
-// may have moved the end.
+// TimeLeft returns the time until the session's timeout, as last known. It is negative
+// after the timeout, and zero if the session has ended. It uses the service's clock, which
+// responses report in seconds, and is never more than the timeout. It makes no request;
+// call [Session.Refresh] first if other clients may have moved the end.
 func (s *Session) TimeLeft() time.Duration {
 	w := s.wire()
 	switch Status(w.Status) {
@@ -258,7 +257,7 @@ func (s *Session) ExtendTimeout(ctx context.Context, d time.Duration) error {
 		Duration wire.Duration `json:"duration"`
 	}{wire.Duration(d)})
 	if e, ok := err.(*APIError); ok && e.kind == api.TimeLimit {
-		return s.noMore(err)
+		return s.limitReached(err)
 	}
 	return err
 }

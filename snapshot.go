@@ -119,11 +119,10 @@ func (s *Snapshot) wire() wire.Snapshot {
 	return s.data
 }
 
-// Delete deletes the snapshot. Sandboxes that would resume from it no longer
-// can; see [ErrSnapshotNotFound]. If it does not exist, the error matches
-// [ErrNotFound]; one that is deleted already is not an error. It is one request, and
-// another one if the API refuses it, which looks whether the snapshot is
-// deleted.
+// Delete deletes the snapshot. Sandboxes that would resume from it no longer can; see
+// [ErrSnapshotNotFound]. If the snapshot does not exist, the error matches [ErrNotFound].
+// Deleting a deleted snapshot is not an error. It makes one request, and a second one
+// after a refusal, to see whether the snapshot is already deleted.
 func (s *Snapshot) Delete(ctx context.Context) error {
 	c, err := enter(ctx, s)
 	if err != nil {

@@ -273,7 +273,7 @@ func (w *stdinWriter) resend() error {
 	if len(w.lost.data) == 0 {
 		return nil
 	}
-	if err := w.ask(); err != nil {
+	if err := w.queryOffset(); err != nil {
 		return err
 	}
 	lost := w.lost
@@ -294,7 +294,7 @@ func (w *stdinWriter) send(data []byte, last bool) (err error) {
 		}
 	}()
 	if w.at < 0 { // an earlier writer did not learn how much had arrived
-		if err := w.ask(); err != nil {
+		if err := w.queryOffset(); err != nil {
 			return err
 		}
 	}
@@ -320,7 +320,7 @@ func (w *stdinWriter) send(data []byte, last bool) (err error) {
 			}
 			continue
 		}
-		if err = w.again(err, time.Since(began)); err == nil {
+		if err = w.waitBeforeRetry(err, time.Since(began)); err == nil {
 			continue
 		}
 		if gone, ok := errors.AsType[closedPipeError](err); ok {
@@ -384,10 +384,10 @@ func (w *stdinWriter) request(body *stdinBody) (written *int64, err error) {
 	return written, err
 }
 
-// again reports whether a failed request is retried, and waits before that.
-// Without positions that is safe only if the request surely had no effect. If
-// there is no input anymore, the error is a closedPipeError.
-func (w *stdinWriter) again(err error, lasted time.Duration) error {
+// waitBeforeRetry waits before a failed request is retried, and returns an error if it
+// must not be. Without positions a retry is safe only if the request had no effect. If the
+// input is closed, the error is a closedPipeError.
+func (w *stdinWriter) waitBeforeRetry(err error, lasted time.Duration) error {
 	if w.ctx.Err() != nil {
 		return api.ContextError(w.ctx)
 	}
@@ -402,7 +402,7 @@ func (w *stdinWriter) again(err error, lasted time.Duration) error {
 	if errors.Is(err, ErrOutcomeUnknown) {
 		w.uncertain = true
 		if !w.counted {
-			if askErr := w.ask(); askErr != nil {
+			if askErr := w.queryOffset(); askErr != nil {
 				return askErr
 			}
 			if !w.counted {
@@ -429,9 +429,9 @@ func (w *stdinWriter) pause(err error, least time.Duration) error {
 	return api.Pause(w.ctx, max(least, min(limits.Wait<<min(w.failures-1, 16), stdinMaxWait)))
 }
 
-// ask asks how much the command has received. For a sandbox that does not
-// count, that is an error only if it must be known.
-func (w *stdinWriter) ask() error {
+// queryOffset asks how much the command has received. If the sandbox does not count, that
+// is an error only if the number is needed.
+func (w *stdinWriter) queryOffset() error {
 	for {
 		began := time.Now()
 		written, err := w.request(&stdinBody{})
@@ -446,7 +446,7 @@ func (w *stdinWriter) ask() error {
 		}
 		counted := w.counted
 		w.counted = true // asking again is safe
-		err = w.again(err, time.Since(began))
+		err = w.waitBeforeRetry(err, time.Since(began))
 		w.counted = counted
 		if err != nil {
 			return err

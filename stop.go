@@ -122,11 +122,11 @@ type stopWait struct {
 	s       *Sandbox
 	c       *Client
 	session *Session
-	// over says that the session had ended before the stop was sent, and before
-	// is what the sandbox was like then.
+	// over is set if the session had ended before the stop was sent. before is the state
+	// of the sandbox then.
 	over   bool
 	before wire.Sandbox
-	// resp is the response of the stop, which is kept up to date.
+	// resp is the response of the stop, updated by each look.
 	resp *wire.StopResponse
 }
 
@@ -139,7 +139,8 @@ func (w *stopWait) wait(ctx context.Context) error {
 	limited, cancel := context.WithTimeoutCause(ctx, stopLimit, errStopSlow)
 	defer cancel()
 	for {
-		// Look at once first: most sessions have ended when the API responds.
+		// The first look comes without a pause: most sessions have ended when the API
+		// responds.
 		if done, err := w.look(limited); done || err != nil {
 			return err
 		}

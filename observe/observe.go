@@ -1,5 +1,5 @@
-// Package observe is what an observer of a client is told: each request, and what
-// is longer than one.
+// Package observe defines the events that a client reports: HTTP requests and longer
+// operations.
 package observe
 
 import (
@@ -15,35 +15,34 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// Observer learns what a client of package sandbox and its handles do: each
-// request, and what is longer than one. The methods are called by the goroutines that do it, possibly
-// at the same time, and must not block. What an Observer does with a handle of
-// the same client is observed as well.
+// Observer receives the events of a client of package sandbox and of its handles. Its
+// methods are called by the goroutines that do the work, possibly at the same time, and
+// must not block. If an Observer uses a handle of the same client, that is observed as
+// well.
 //
-// A client without an Observer pays nothing for this.
+// A client without an Observer has no cost.
 type Observer interface {
-	// Begin is called when something begins. The context that it returns is used
-	// for all that is part of it, such as the requests of a command: their
-	// events come with it, and their HTTP requests have it. It must be ctx or
-	// derived from it; nil means ctx.
+	// Begin is called when an event begins. The parts of the event use the context that
+	// Begin returns: the events of a command's requests, for example, and the HTTP
+	// requests themselves. It must be ctx or derived from it; nil means ctx.
 	Begin(ctx context.Context, e Event) context.Context
-	// End is called once for each Begin, with the context that Begin has
-	// returned, which may have ended. The event is the same, completed.
+	// End is called once for each Begin, with the context that Begin has returned and the
+	// complete event. The context may have ended.
 	End(ctx context.Context, e Event)
 }
 
-// Kind is a kind of events. Later versions may have others.
+// Kind is a kind of event. Later versions may have others.
 type Kind string
 
 // The kinds of events.
 const (
 	// Request is one HTTP request. That of a stream ends with the stream.
 	Request Kind = "request"
-	// Operation is an operation of the API with all of its requests. Its
-	// Attempt is their number, and its Cause that of the last of several.
+	// Operation is an operation of the API with all of its requests. Attempt is the number
+	// of requests. Cause is the cause of the last one, if there were several.
 	Operation Kind = "operation"
-	// Command is a command, from its start until its output has been
-	// delivered; one that is started without writers, until it has started.
+	// Command is a command, from its start until its output has been delivered. Without
+	// writers it ends once the command has started.
 	Command Kind = "command"
 	// Wait is a Command.Wait for a command that was started without
 	// writers.
@@ -52,34 +51,30 @@ const (
 	// cut and ends when the rest of the output begins. Attempt counts the cuts of
 	// the stream, and Received is what was delivered before.
 	Repair Kind = "repair"
-	// Resume is the start of a session for a sandbox that was stopped, before
-	// OnResume. Cause is why the service refused a call, "asked" by
-	// Sandbox.Resume, "get" by one that looked it up, or "hook" where OnResume
-	// has failed before.
+	// Resume is the start of a session for a stopped sandbox, before OnResume. Cause is
+	// the reason why the service refused a call, or "asked" for Sandbox.Resume, "get" for
+	// a call that looked the sandbox up, and "hook" after OnResume has failed.
 	Resume Kind = "resume"
 	// Hook is a run of OnCreate or OnResume, which Operation names.
 	Hook Kind = "hook"
-	// Stop is a stop, until the files are saved unless the caller does not
-	// wait for that.
+	// Stop is a stop of a session, until the files are saved if the caller waits for that.
 	Stop Kind = "stop"
-	// Upload is an upload of files, until the last byte. Sent has the bytes
-	// of the requests, which are compressed.
+	// Upload is an upload of files, until the last byte. Sent counts the compressed bytes.
 	Upload Kind = "upload"
-	// Download is a download of files, until the last byte. Received has
-	// their bytes.
+	// Download is a download of files, until the last byte. Received counts their bytes.
 	Download Kind = "download"
 	// Tool is a call of a tool of package agent, which Operation names.
 	Tool Kind = "tool"
-	// Take is a Take of package pool. Cause is "ready", or "made" where a sandbox was
-	// made for it.
+	// Take is a Take of package pool. Cause is "ready", or "made" if a sandbox was created
+	// for it.
 	Take Kind = "take"
 	// Terminal is a terminal, from its opening to its end.
 	Terminal Kind = "terminal"
 	// Visit is a request to the server of a sandbox by package preview, until the
 	// header of the response. Cause is why it waited: "stopped" or "not listening".
 	Visit Kind = "visit"
-	// Pool is what a pool of package pool has done with a sandbox, which
-	// Operation says in words such as "taken".
+	// Pool is an action of a pool of package pool on a sandbox. Operation is a word such
+	// as "taken".
 	Pool Kind = "pool"
 )
 
@@ -94,18 +89,18 @@ const (
 	Failed   = "failed"            // something else than the API has failed, such as a writer
 )
 
-// Event is what an [Observer] receives. It has no secret except what the caller
-// has put into Args, which are not shown when it is printed or logged. Fields
-// that have no meaning for the kind of event, or are not known yet, are zero. An
-// event that begins in the context of another event is part of that event: a
-// request of an operation, an operation of a command, and so on.
+// Event is what an [Observer] receives. It contains no secrets, except those in Args,
+// which are not printed or logged. Fields without a meaning for the kind of event, or
+// without a known value yet, are zero. An event that begins in the context of another
+// event is part of it: a request of an operation, an operation of a command, and so on.
 type Event struct {
-	// Kind is what it is, such as [Request].
+	// Kind is the kind of the event, such as [Request].
 	Kind Kind
-	// Operation is what is done, in words such as "run command"; one of few.
+	// Operation is the operation in words, such as "run command". There are few different
+	// ones.
 	Operation string
 
-	// What it is about: a name of a sandbox or drive, and IDs.
+	// The object of the event: the name of a sandbox or drive, and IDs.
 	Sandbox, Session, Command, Drive, Snapshot string
 	// Program is the name of a command's program, and Args are its arguments.
 	Program string
@@ -113,22 +108,22 @@ type Event struct {
 
 	// Attempt counts from one.
 	Attempt int
-	// Cause is why it is done, one of few words: for a request, the outcome of
-	// the attempt before. CauseErr is the error that Cause classifies, if any.
+	// Cause is the reason, one of few words: for a request, the outcome of the previous
+	// attempt. CauseErr is the error that Cause classifies, if any.
 	Cause    string
 	CauseErr error
 
-	// Method and Path are those of an HTTP request. Path is a template, such as
-	// "/v2/sandboxes/{sandbox}". Host is that of the API.
+	// Method and Path describe an HTTP request. Path is a template, such as
+	// "/v2/sandboxes/{sandbox}". Host is the host of the API.
 	Method, Path, Host string
 
-	// Start is when it began. All below is known at the end.
+	// Start is when it began. The fields from Duration on are set at its end.
 	Start    time.Time
 	Duration time.Duration
 	// Latency is how long the header of the response took.
 	Latency time.Duration
-	// Lived and CPU are how long the session of a stop has run, and the CPU time
-	// that it used, as far as the service has reported them.
+	// Lived is how long a stopped session has run, and CPU the CPU time that it used. They
+	// are zero if the service has not reported them.
 	Lived, CPU time.Duration
 
 	// Outcome is one of the above, or says in one of few words how it failed, with
@@ -141,14 +136,15 @@ type Event struct {
 	// RateLimit is the number of requests per period that the response's rate limit
 	// allows, and RateRemaining the number left; zero if not reported.
 	RateLimit, RateRemaining int
-	// Sent and Received are bytes: of the bodies of requests and responses, and
-	// of the output of a command, as delivered.
+	// Sent and Received count the bytes of the bodies of requests and responses, and of
+	// the delivered output of a command.
 	Sent, Received int64
-	// ExitCode is that of a command that has ended.
+	// ExitCode is the exit code of a command that has ended.
 	ExitCode int
 }
 
-// attrs returns what is known, in the order in which it is shown, without Args.
+// attrs returns the fields that are set, without Args, in the order in which they are
+// shown.
 func (e *Event) attrs() []slog.Attr {
 	var list []slog.Attr
 	text := func(key, value string) {

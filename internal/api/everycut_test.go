@@ -50,7 +50,8 @@ type cutCase struct {
 	body   string
 }
 
-// cutCases returns a success and two refusals whose first halves mean something else.
+// cutCases returns a success and two refusals. The first half of each has another meaning
+// than the whole.
 func cutCases(op *Op) []cutCase {
 	kind := "application/json"
 	if op.Stream() {

@@ -63,8 +63,8 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// TestTooMuch: a response without end, in any of its places, is given up, and not
-// requested again; the outcome of what it was the response to is unknown.
+// TestTooMuch: an endless response, in any of its parts, is abandoned and not requested
+// again. The outcome of its operation is unknown.
 func TestTooMuch(t *testing.T) {
 	t.Parallel()
 	count := 2

@@ -24,8 +24,8 @@ type Result struct {
 	Stdout, Stderr string
 }
 
-// Runner runs a program in English and waits for it to end. A non-zero exit code
-// is not an error.
+// Runner runs a program, with English messages, and waits for it to end. A non-zero exit
+// code is not an error.
 type Runner func(ctx context.Context, c Call) (Result, error)
 
 // Operands inserts "--" before paths if one of them looks like an option. Otherwise it

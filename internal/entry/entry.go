@@ -1,4 +1,5 @@
-// Package entry is how calls begin in the packages beside the client.
+// Package entry checks the handles and arguments of calls in the packages other than the
+// client.
 package entry
 
 import (
@@ -8,8 +9,8 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// Made refuses a handle that is nil, or that its package has not made, in the
-// words that the client has for its own.
+// Made refuses a handle that is nil or was not made by its package. The error is like the
+// client's for its own handles.
 func Made(made bool, pkg, what string) error {
 	if !made {
 		return fmt.Errorf("%s: %w: %s is nil, or was not made by this module", pkg, sandbox.ErrInvalid, what)
@@ -17,13 +18,13 @@ func Made(made bool, pkg, what string) error {
 	return nil
 }
 
-// Invalid refuses an argument or an option by its name, and says what is wrong with
-// its value.
+// Invalid returns the error for an argument or option, with its name and what is wrong
+// with its value.
 func Invalid(pkg, field, format string, args ...any) error {
 	return fmt.Errorf("%s: %w: %s: %s", pkg, sandbox.ErrInvalid, field, fmt.Sprintf(format, args...))
 }
 
-// Range refuses a value that is outside of least to most.
+// Range refuses a value outside least to most.
 func Range[T cmp.Ordered](pkg, field string, v, least, most T) error {
 	if v < least || v > most {
 		return Invalid(pkg, field, "%v is outside %v to %v", v, least, most)
@@ -39,7 +40,7 @@ func NotNegative[T cmp.Ordered](pkg, field string, v T) error {
 	return nil
 }
 
-// Check is Made for a call with a context, of whatever kind, which may not be nil.
+// Check is Made for a call with a context, which must not be nil.
 func Check(ctx any, made bool, pkg, what string) error {
 	if err := Made(made, pkg, what); err != nil || ctx != nil {
 		return err

@@ -27,8 +27,8 @@ func (c slowConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// TestLastInput: input that ends the program, such as an editor's q, was written,
-// though the program has ended before Write returns. What follows was not.
+// TestLastInput: Write succeeds for input that ends the program, such as an editor's q,
+// even if the program ends before Write returns. Later writes fail.
 func TestLastInput(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ws, err := websocket.Accept(w, r, nil)

@@ -6,15 +6,15 @@ import (
 	"sync/atomic"
 )
 
-// maxWaiting is how much a line keeps while the other end takes nothing: more
-// than a message.
+// maxWaiting limits what a line holds while the other end reads nothing. It is more than a
+// message.
 const maxWaiting = 2 * bufferSize
 
-// line is the connection under a WebSocket, whose package writes a message in
-// pieces of 4 KiB, and gives the connection up if it can't write a ping or the
-// answer to one within seconds, though the program may only be slow to read its
-// input. Between hold and release, and while something is being written, what is
-// to be written waits, and then leaves in one piece. Nobody waits for a ping.
+// line is the connection under a WebSocket. The WebSocket package writes a message in
+// pieces of 4 KiB. It also gives up the connection if it can't write a ping or a pong
+// within seconds, although the program may only be slow to read its input. So a line
+// collects what is written between hold and release, and during another write, and writes
+// it in one piece. Pings and pongs never block.
 type line struct {
 	io.ReadWriteCloser
 	pongs atomic.Int64 // that were read
@@ -60,14 +60,14 @@ func (l *line) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// isPing reports whether a frame is a ping or the answer to one.
+// isPing reports whether a frame is a ping or a pong.
 func isPing(frame []byte) bool {
 	const ping, pong = 9, 10
 	op := frame[0] & 0xf
 	return op == ping || op == pong
 }
 
-// Close also waits for what is being written, which fails.
+// Close also waits for a write in progress, which fails.
 func (l *line) Close() error {
 	err := l.ReadWriteCloser.Close()
 	l.mu.Lock()
@@ -78,8 +78,7 @@ func (l *line) Close() error {
 	return err
 }
 
-// hold makes what is written wait, up to release. One goroutine at a time may
-// hold the line.
+// hold collects writes until release. One goroutine at a time may hold the line.
 func (l *line) hold() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,7 +88,7 @@ func (l *line) hold() {
 	l.held = true
 }
 
-// release writes what waits, and returns the error of that.
+// release writes what was collected, and returns the error of that write.
 func (l *line) release() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,8 +101,8 @@ func (l *line) release() error {
 	return err
 }
 
-// flush writes what waits, and what is added meanwhile. The error is that of what
-// has waited.
+// flush writes what was collected, and what is added during the write. The error is that
+// of the former.
 func (l *line) flush() error {
 	l.busy = true
 	err := l.once()

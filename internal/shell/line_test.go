@@ -185,7 +185,7 @@ func TestLine(t *testing.T) {
 	})
 }
 
-// stuck is a connection that from some time on takes nothing until it is closed.
+// stuck is a connection that stops accepting data at some point, until it is closed.
 type stuck struct {
 	net.Conn
 	on            *atomic.Bool

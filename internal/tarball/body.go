@@ -10,9 +10,9 @@ import (
 
 var errClosed = errors.New("tarball: body is closed")
 
-// Body is a gzipped tarball that is made as it is read. Its goroutines read the
-// sources and compress; they end when it has been read to its end or closed.
-// Only one goroutine at a time may call Read and WriteTo; any may call Close.
+// Body is a gzipped tarball that is made while it is read. Its goroutines read the sources
+// and compress. They end when the body was read to its end or closed. Only one goroutine
+// at a time may call Read and WriteTo; any may call Close.
 type Body struct {
 	entries iter.Seq2[Entry, error]
 	start   sync.Once
@@ -115,8 +115,8 @@ func (b *Body) WriteTo(w io.Writer) (n int64, err error) {
 // ends at once.
 const closeGrace = 100 * time.Millisecond
 
-// Close ends the reading of the sources. If a source does not return from Read
-// for long, it is closed meanwhile and Close returns; see Done.
+// Close stops reading the sources. If a source does not return from Read in time, Close
+// closes it and returns; see Done.
 func (b *Body) Close() error {
 	b.closing.Do(func() {
 		close(b.quit)

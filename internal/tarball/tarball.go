@@ -166,7 +166,7 @@ func (b *Body) add(tw *tar.Writer, h *tar.Header, e *Entry, buf []byte) error {
 	}
 }
 
-// content copies a file's content, and returns how much of it there was.
+// content copies a file's content and returns its length.
 func (b *Body) content(tw *tar.Writer, h *tar.Header, rc io.ReadCloser, name string, buf []byte) (n int64, err error) {
 	if rc != nil {
 		n, err = copyContent(tw, rc, buf)
@@ -187,7 +187,7 @@ func (b *Body) content(tw *tar.Writer, h *tar.Header, rc io.ReadCloser, name str
 	return n, nil
 }
 
-// zeros is a reader of zeros without end.
+// zeros reads zeros without end.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {

@@ -10,10 +10,10 @@ import (
 	"path"
 )
 
-// Shorten takes from a file that Extract has made what the archive says was never
-// in the file. length returns how much remains of a size. Shorten replaces the
-// file, which another name may be of, and does nothing if the name is not of a
-// regular file that is longer, or is one that Keep omits.
+// Shorten cuts off the end of a file that Extract has made, if the sandbox's tar reports
+// that it padded the file. length returns the new length for a size. Shorten replaces the
+// file, since it may have other names. It does nothing if the name is not that of a longer
+// regular file, or if Keep omits it.
 func Shorten(ctx context.Context, root *os.Root, name string, length func(size int64) int64, opts Options) (err error) {
 	if name, err = Clean(name); err != nil || name == "." || opts.Keep != nil && !opts.Keep(name, false) {
 		return err
@@ -21,8 +21,8 @@ func Shorten(ctx context.Context, root *os.Root, name string, length func(size i
 	x := &extractor{opts: Options{MaxEntries: maxDepth}, buf: make([]byte, blockSize), zeros: make([]byte, blockSize)}
 	x.way = []level{{name: ".", dir: root}}
 	defer func() { err = errors.Join(err, x.leave("."), x.close()) }()
-	// Links on the way are not followed, and directories are as before
-	// afterwards.
+	// Links in the path are not followed, and directories keep their times and
+	// permissions.
 	for dir := range parents(name) {
 		info, err := x.here().dir.Lstat(path.Base(dir))
 		if errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
@@ -55,7 +55,7 @@ func Shorten(ctx context.Context, root *os.Root, name string, length func(size i
 	return x.file(ctx, in, name, h, f)
 }
 
-// parents are the directories that a name is in, from the first on.
+// parents returns the parent directories of a name, outermost first.
 func parents(name string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i, c := range []byte(name) {

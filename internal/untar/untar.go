@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/localfile"
+	"github.com/klauspost/compress/gzip"
 )
 
 // ErrUnsafe matches the error of an archive with an entry that would leave the
@@ -92,8 +94,8 @@ func Extract(ctx context.Context, r io.Reader, root *os.Root, opts Options) (err
 	}
 }
 
-// drain reads the padding after an archive, so that the sender of the stream
-// reaches its end and can report its result.
+// drain reads the padding after an archive, so that the sender can finish and report its
+// result.
 func drain(r io.Reader) error {
 	const padding = 1 << 20
 	n, err := io.Copy(io.Discard, io.LimitReader(r, padding+1))
@@ -110,10 +112,9 @@ type extractor struct {
 	zeros   []byte
 	entries int
 	bytes   int64
-	// way holds the parent directories of the current entry, from the root on.
-	// Each is opened below the one before and only if it is a real directory,
-	// so that an entry costs as many steps as its name differs from the last
-	// one.
+	// way holds the open parent directories of the current entry, outermost first. Each is
+	// opened relative to the one before, and only if it is a real directory. Directories
+	// that the next entry shares stay open.
 	way []level
 }
 
@@ -559,4 +560,25 @@ func clearPlace(in *os.Root, base string) error {
 		return err
 	}
 	return nil
+}
+
+// ExtractEncoded is Extract for a compressed archive in base64, as a sandbox sends it. It
+// reads to the end of the stream, since only then is the archive known to be complete.
+func ExtractEncoded(ctx context.Context, r io.Reader, root *os.Root, opts Options) error {
+	gz, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, r))
+	if err == nil {
+		err = Extract(ctx, gz, root, opts)
+	}
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return err
+	}
+	switch n, err := io.Copy(io.Discard, io.LimitReader(r, 1)); {
+	case n > 0:
+		return fmt.Errorf("%w: the sandbox sends more than an archive", ErrUnsafe)
+	default:
+		return err
+	}
 }

@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// The limits that the service sets for every plan, by which the client, the
-// emulator and the command line check. Lengths are in characters. What depends on
-// the plan, such as the longest timeout, only the service and its emulator check.
+// The limits that the service sets for every plan. The client, the emulator and the
+// command line check them. Lengths are in characters. Limits that depend on the plan, such
+// as the longest timeout, are checked by the service and its emulator alone.
 const (
 	MaxName      = 128
 	MaxDriveName = 64
@@ -47,27 +47,27 @@ const (
 	MaxCells = 65535   // columns and rows of a terminal
 )
 
-// ReservedNames are parts of other routes, and no names of sandboxes.
+// ReservedNames can't be names of sandboxes, because they are parts of other routes.
 var ReservedNames = []string{"sessions", "snapshots", "drives", "features"}
 
-// PlainName reports whether a name or an ID consists of the characters that those
-// of sandboxes, drives and commands may have, and of at most so many.
+// PlainName reports whether s consists of letters, digits, underscores and dashes, and is
+// not longer than most.
 func PlainName(s string, most int) bool {
 	return s != "" && len(s) <= most && !strings.ContainsFunc(s, func(r rune) bool {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_')
 	})
 }
 
-// Regions are those that the service has.
+// Regions are the regions of the service.
 var Regions = []string{
 	"iad1", "sfo1", "cle1", "cdg1", "fra1", "arn1", "sin1", "pdx1", "lhr1", "icn1", "bom1", "cpt1", "dub1", "gru1", "hkg1",
 	"syd1", "yul1", "hnd1", "kix1",
 }
 
-// VCPUs reports whether there are machines with so many.
+// VCPUs reports whether a machine can have n virtual CPUs.
 func VCPUs(n int) bool { return n == 1 || n > 0 && n%2 == 0 }
 
-// SandboxName reports whether a sandbox can have a name.
+// SandboxName reports whether name can be the name of a sandbox.
 func SandboxName(s string) bool { return PlainName(s, MaxName) && !slices.Contains(ReservedNames, s) }
 
 // CheckText refuses strings that can't be sent in JSON or in a process's arguments.
@@ -81,8 +81,7 @@ func CheckText(s string) error {
 	return nil
 }
 
-// CheckEnv refuses variables that no process can have. Values are never part of the
-// message.
+// CheckEnv refuses variables that no process can have. The message never contains a value.
 func CheckEnv(env map[string]string) error {
 	for _, k := range slices.Sorted(maps.Keys(env)) {
 		if k == "" || strings.ContainsAny(k, "=\x00") || !utf8.ValidString(k) {

@@ -40,8 +40,8 @@ type RecordError struct {
 	Message string `json:"message"`
 }
 
-// UnmarshalJSON takes a message that is not a text for the text of its JSON: the
-// code counts.
+// UnmarshalJSON keeps the JSON of a message that is not a string, since the code matters
+// more.
 func (e *RecordError) UnmarshalJSON(data []byte) error {
 	type plain RecordError
 	var told struct {
@@ -285,7 +285,7 @@ func (d *LogDecoder) widen() {
 	d.pooled, d.buf = full, full.in
 }
 
-// decode decodes a complete line that output could not decode.
+// decode decodes a complete line that the method output does not support.
 func (d *LogDecoder) decode(text []byte) (Record, error) {
 	d.slow++
 	return decodeAny(text)

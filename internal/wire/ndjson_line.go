@@ -2,8 +2,8 @@ package wire
 
 import "bytes"
 
-// line is how far the line at the decoder's position has been decoded, so that
-// no byte of usual lines is examined twice, however they arrive. Offsets are
+// line is the progress of decoding the line at the decoder's position. With it no byte of
+// a usual line is examined twice, whatever pieces the line arrives in. Offsets are
 // relative to the start of the line.
 type line struct {
 	// unusual is set if output can't decode the line, which is decoded once it
@@ -11,12 +11,12 @@ type line struct {
 	unusual bool
 	// data is the offset of the data's string; 0 if it is not known yet.
 	data int
-	// named is set if kind is known. After the data, as the platform writes it,
-	// the name comes too late for that.
+	// named is set if kind is known. It is not if the name follows the data, as the
+	// platform writes it.
 	named bool
 	kind  Kind
-	// at is how far the string has been read. If it is decoded, the result is
-	// in buffers.out; otherwise it is the text itself.
+	// at is the offset up to which the string has been read. A decoded string is in
+	// buffers.out; otherwise the text itself is the result.
 	at      int
 	decoded bool
 }
@@ -86,8 +86,8 @@ func (d *LogDecoder) output() (Record, stringState) {
 	return Record{Kind: kind, Data: data}, stringClosed
 }
 
-// usual decodes the usual kind of line: a complete one with text that ends with
-// a newline. It records how far it got.
+// usual decodes a complete line whose text ends with a newline, which is the usual kind.
+// It records its progress.
 func (d *LogDecoder) usual(b []byte) (rec Record, ok bool) {
 	if len(b) < len(dataHead) || string(b[:len(dataHead)]) != dataHead {
 		return Record{}, false

@@ -51,7 +51,7 @@ type Response struct {
 	ContentType *string           `json:"contentType,omitempty"`
 }
 
-// UnmarshalJSON reads what it knows of a policy, and never fails.
+// UnmarshalJSON reads the known parts of a policy. It never fails.
 func (p *NetworkPolicy) UnmarshalJSON(data []byte) error {
 	switch string(data) { // most policies, and the strict decoder takes a third of a listing's time
 	case `{"mode":"allow-all"}`:
@@ -69,9 +69,9 @@ func (p *NetworkPolicy) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// DecodeStrictly is json.Unmarshal for policies. It refuses unknown fields, and names
-// that come twice: encoding/json takes "path" and "PATH" for one field, and keeps the
-// last. Where it fails, v holds what it understood.
+// DecodeStrictly is json.Unmarshal for policies. It refuses unknown fields and repeated
+// names: encoding/json treats "path" and "PATH" as one field and keeps the last. After an
+// error, v holds the parts that were decoded.
 func DecodeStrictly(data []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
@@ -79,8 +79,8 @@ func DecodeStrictly(data []byte, v any) error {
 	return cmp.Or(refuseRepeated(json.NewDecoder(bytes.NewReader(data)), true), err)
 }
 
-// refuseRepeated reads a value, and refuses names that come twice. Names of domains and
-// headers are no fields: with fold unset, their case counts.
+// refuseRepeated reads a value and refuses repeated names. Names of domains and headers
+// are not fields: without fold, their case counts.
 func refuseRepeated(dec *json.Decoder, fold bool) error {
 	token, err := dec.Token()
 	names := map[string]bool{}

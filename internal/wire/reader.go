@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	// MaxResponse limits what a JSON response makes the client hold.
+	// MaxResponse limits the length of a JSON response, which is held in memory.
 	MaxResponse = 64 << 20
-	// MaxObjects limits the number of objects in one. An object of a listing takes
-	// about a KiB, of which its sender has to send two bytes.
+	// MaxObjects limits the number of objects in a response. Two bytes of JSON can become
+	// an object of about a KiB in memory.
 	MaxObjects = 100_000
 )
 
@@ -40,7 +40,7 @@ func NewReader(r io.Reader) *Reader { return &Reader{r: r} }
 // maxHeld is how many zeros may follow a point.
 const maxHeld = 32
 
-// Read reads what the response has, with the fractions removed.
+// Read reads the response without such fractions.
 func (j *Reader) Read(p []byte) (n int, err error) {
 	for n == 0 && err == nil && len(p) > 0 {
 		n = copy(p, j.held)
@@ -61,9 +61,8 @@ func (j *Reader) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// scan follows the structure of b, removes fractions of zeros from it and returns how
-// many bytes remain. It holds back what may be the beginning of such a fraction, unless
-// b is the last.
+// scan follows the structure of b, removes fractions of zeros and returns the remaining
+// length. It holds back a possible start of such a fraction, unless b is the last piece.
 func (j *Reader) scan(b []byte, last bool) int {
 	w, from := 0, 0 // what is before from has been moved to before w
 	for i := 0; i < len(b); {
@@ -97,7 +96,7 @@ func (j *Reader) scan(b []byte, last bool) int {
 	return w + copy(b[w:], b[from:])
 }
 
-// text returns where the string ends that b is in at i.
+// text returns the end of the string that contains b[i].
 func (j *Reader) text(b []byte, i int) int {
 	rest := b[i:]
 	n := bytes.IndexByte(rest, '"')

@@ -52,7 +52,7 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// FuzzReader: what is JSON stays the same JSON.
+// FuzzReader: the reader does not change the meaning of valid JSON.
 func FuzzReader(f *testing.F) {
 	for _, s := range []string{`{"a":[1.0,2.50,"\"{\\",{"b":null}]}`, `"{\\\"{"`, `[-0.0,1e5,1.0E+2]`} {
 		f.Add(s, 3)

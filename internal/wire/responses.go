@@ -9,7 +9,7 @@ type SandboxResponse struct {
 	Resumed bool    `json:"resumed,omitempty"`
 }
 
-// Names returns what the response is about.
+// Names returns the names of the sandbox and the session in the response.
 func (r *SandboxResponse) Names() (sandbox, session string) { return r.Sandbox.Name, r.Session.ID }
 
 // UpdateResponse is the response to update and delete. Routes is nil if omitted.
@@ -31,7 +31,7 @@ type SessionResponse struct {
 	Routes  []Route `json:"routes,omitzero"`
 }
 
-// Names returns what the response is about.
+// Names returns the names of the sandbox and the session in the response.
 func (r *SessionResponse) Names() (sandbox, session string) {
 	return r.Session.SourceSandboxName, r.Session.ID
 }

@@ -129,8 +129,8 @@ func TestUpdateReachesTheMachine(t *testing.T) {
 	assert.Contains(t, policies[0], "/s2/")
 }
 
-// TestOpenFailsAtOnce: what a program says of a file is the error of Open, not of
-// a later Read, also where the file is read by a program.
+// TestOpenFailsAtOnce: Open returns the error of a file, not a later Read, also if a
+// program reads the file.
 func TestOpenFailsAtOnce(t *testing.T) {
 	t.Parallel()
 	sb := canned.API(func(*http.Request) (*http.Response, error) {
