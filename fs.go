@@ -18,18 +18,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/coreutils"
 	"github.com/go-vercel/sandbox/internal/redact"
-	"github.com/go-vercel/sandbox/internal/tarball"
 )
-
-// owner is a target whose uploads must be given to another user afterwards,
-// because the API writes them as the sandbox's default user.
-type owner interface {
-	// own changes the owner of the uploaded files.
-	own(ctx context.Context, written []tarball.Entry) error
-	// ownParents changes the owner of the parent directories of a file that a
-	// command of the target created.
-	ownParents(ctx context.Context, name string) error
-}
 
 // FileSystem has the file operations of package os for the files of a sandbox.
 // It is returned by the FS method of a [Sandbox], a [Session] or a [User], and
@@ -41,11 +30,12 @@ type owner interface {
 // [fs.ErrNotExist], [fs.ErrExist], [fs.ErrPermission] or an errno such as
 // [syscall.ENOTEMPTY], and wrap an [*FSError] with the sandbox's own message.
 //
-// Unless documented otherwise, a method makes one request, which runs a program
-// of GNU coreutils or findutils in the sandbox, in an environment of its own: of
-// the sandbox's variables it has PATH, HOME, USER, LOGNAME, TMPDIR and
-// LD_LIBRARY_PATH. Where a program that is not GNU's, as BusyBox's, lacks what the
-// method needs of it, the error matches [errors.ErrUnsupported]. If the context ends, the program is killed, and the method returns within five seconds.
+// Unless documented otherwise, a method makes one request, which runs a program of GNU
+// coreutils or findutils in the sandbox. Of the sandbox's variables the program gets only
+// PATH, HOME, USER, LOGNAME, TMPDIR and LD_LIBRARY_PATH. If the sandbox has another
+// program, such as BusyBox's, without what the method needs, the error matches
+// [errors.ErrUnsupported]. If the context ends, the program is killed, and the method
+// returns within five seconds.
 type FileSystem struct {
 	t target
 }

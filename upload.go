@@ -255,7 +255,8 @@ func upload(ctx context.Context, t target, archive placed, m *meter) error {
 	if _, err := archive(t.cwd()); err != nil {
 		return err
 	}
-	o, owned := t.(owner)
+	// The API writes files as the sandbox's default user.
+	user, owned := t.(*User)
 	if !owned {
 		return send(ctx, t, archive, m)
 	}
@@ -275,7 +276,7 @@ func upload(ctx context.Context, t target, archive placed, m *meter) error {
 	if err != nil {
 		return err
 	}
-	return o.own(ctx, written)
+	return user.own(ctx, written)
 }
 
 func send(ctx context.Context, t target, archive placed, m *meter) error {

@@ -178,10 +178,7 @@ type User struct {
 	known    atomic.Bool // it exists
 }
 
-var (
-	_ target = (*User)(nil)
-	_ owner  = (*User)(nil)
-)
+var _ target = (*User)(nil)
 
 var errZeroUser = fmt.Errorf("sandbox: %w: the User was not made by Sandbox.CreateUser or Sandbox.AsUser", ErrInvalid)
 

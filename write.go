@@ -139,8 +139,8 @@ func (w *FileWriter) Close() error {
 	}
 	w.buf = nil
 	w.fs.discard(w.ctx, w.trash...)
-	if o, ok := w.fs.t.(owner); ok && w.made {
-		if err := o.ownParents(w.ctx, w.name); err != nil {
+	if user, ok := w.fs.t.(*User); ok && w.made {
+		if err := user.ownParents(w.ctx, w.name); err != nil {
 			return &fs.PathError{Op: "close", Path: w.name, Err: err}
 		}
 	}
@@ -292,8 +292,8 @@ func (f *FileSystem) AppendFile(ctx context.Context, name string, data []byte) e
 		return err
 	}
 	made, err := f.appendFile(ctx, name, data)
-	if o, ok := f.on().(owner); ok && made && err == nil {
-		err = o.ownParents(ctx, name)
+	if user, ok := f.on().(*User); ok && made && err == nil {
+		err = user.ownParents(ctx, name)
 	}
 	if err != nil {
 		return &fs.PathError{Op: "append", Path: name, Err: reason(err)}
@@ -345,8 +345,8 @@ func (f *FileSystem) uploadPiece(ctx context.Context, data []byte) (p coreutils.
 		tried = append(tried, "/"+file.Name)
 		return alone(file), nil
 	}, nil)
-	if o, ok := f.on().(owner); ok && err == nil {
-		err = o.own(ctx, []tarball.Entry{file})
+	if user, ok := f.on().(*User); ok && err == nil {
+		err = user.own(ctx, []tarball.Entry{file})
 	}
 	if err != nil {
 		return p, tried, err
