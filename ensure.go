@@ -35,24 +35,23 @@ func (o EnsureOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o
 
 const maxEnsureID = 40
 
-// EnsureCommand returns the program that runs under an ID in the sandbox's
-// current session, and starts it if there is none. All callers with that ID, in
-// all processes, get the same command, for example a server, once its port or a
-// line of its log is ready, for which it waits until ctx ends. A program that has
-// ended is started again, so it must not move to the background by itself. A nil
-// opts means the defaults. Callers that start it at the same moment get one command
-// if the service refuses an ID that is taken, which is assumed.
+// EnsureCommand returns the program that runs under an ID in the sandbox's current
+// session, for example a server, and starts it if there is none. All callers with that ID,
+// in all processes, get the same command. EnsureCommand waits until the port and the line
+// of the log in opts are ready, or ctx ends. A program that has ended is started again, so
+// it must not move to the background by itself. A nil opts means the defaults. It is
+// assumed, and not yet observed, that the service refuses an ID that is taken: without
+// that, callers that start the program at the same moment could get two commands.
 //
-// The ID has at most 40 letters, digits, underscores and dashes; [Command.ID]
-// is longer, since each start has its own. An ID stands for one program: if another
-// runs under it, by its name or arguments, EnsureCommand returns that with an error
-// that matches [ErrConflict], for the caller to kill it, or to choose another ID.
+// The ID has at most 40 letters, digits, underscores and dashes; [Command.ID] is longer,
+// since each start has its own. An ID stands for one program with its arguments. If
+// another program runs under it, EnsureCommand returns that command with an error that
+// matches [ErrConflict]. The caller can kill it, or choose another ID.
 //
-// It resumes a stopped sandbox. It makes one or two requests if the program
+// EnsureCommand resumes a stopped sandbox. It makes one or two requests if the program
 // runs, two or three to start it, and those of [Sandbox.WaitForPort] and
-// [Command.WaitForLog]. The error matches [ErrCommandIDs] if the service does
-// not let clients choose IDs; if the program ends early, it has its exit code
-// and last line.
+// [Command.WaitForLog]. If the service does not let clients choose IDs, the error matches
+// [ErrCommandIDs]. If the program ends early, the error has its exit code and last line.
 func (s *Sandbox) EnsureCommand(ctx context.Context, id, name string, args []string, opts *EnsureOptions) (*Command, error) {
 	var o EnsureOptions
 	if opts != nil {

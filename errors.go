@@ -65,10 +65,10 @@ var (
 	// Whether a command runs or a snapshot was taken is then unknown; the
 	// caller decides what to do.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
-	// ErrConflict matches an [APIError] that reports that what exists contradicts
-	// the request: a sandbox, a drive or a command of that name or ID is there. It
-	// also matches the error of [Sandbox.CreateUser] if the name is taken, and of
-	// [Sandbox.EnsureCommand] if another program has the ID.
+	// ErrConflict matches an [APIError] that reports a conflict with something that
+	// exists: a sandbox, drive or command of that name or ID. It also matches the error of
+	// [Sandbox.CreateUser] if the name is taken, and of [Sandbox.EnsureCommand] if another
+	// program has the ID.
 	ErrConflict = errors.New("conflict")
 	// ErrCommandIDs matches an [APIError] that reports that the service lets
 	// nobody choose the IDs of commands; see [CommandOptions.ID]. The command was

@@ -225,9 +225,9 @@ type encodedBody struct {
 	io.Closer
 }
 
-// endedWithSession returns an error that matches [ErrStopped] if a program of a
-// file operation was killed because its session ended. Only a program that a
-// signal ended is looked into, with one request.
+// endedWithSession returns an error that matches [ErrStopped] if a program of a file
+// operation was killed because its session ended. It makes one request, and only if a
+// signal has ended the program.
 func (c *CommandResult) endedWithSession(ctx context.Context) error {
 	if c.ExitCode != 128+int(SIGKILL) && c.ExitCode != 128+int(SIGTERM) {
 		return nil
