@@ -122,14 +122,14 @@ func (c *Cmd) start() error {
 		}
 	}
 	if err == nil && o.Binary && in == nil {
-		err = r.found()
+		err = r.checkProgram()
 	}
 	if err == nil {
 		err = r.launch(in)
 	}
 	if err != nil {
 		r.abandon()
-		r.ended(err)
+		r.finishEvent(err)
 		return err
 	}
 	c.run, c.Process = r, &Process{r}
@@ -137,8 +137,8 @@ func (c *Cmd) start() error {
 	return nil
 }
 
-// found returns the error of a program that can't be started.
-func (r *execRun) found() error {
+// checkProgram returns the error of a program that can't be started.
+func (r *execRun) checkProgram() error {
 	_, err := r.on.onSession(r.ctx, func(t target) (*Command, error) {
 		return nil, findProgram(r.ctx, t, r.name, r.options)
 	})
@@ -202,8 +202,8 @@ func (e notFoundError) Error() string {
 
 func (e notFoundError) Unwrap() []error { return e }
 
-// ended reports that the run has ended. An exit code is not an error here.
-func (r *execRun) ended(err error) {
+// finishEvent ends the event of the run. An exit code is not an error here.
+func (r *execRun) finishEvent(err error) {
 	e := r.event
 	if cmd := r.remote; cmd != nil {
 		e.Session, e.Command = cmd.SessionID(), cmd.ID()
@@ -393,7 +393,7 @@ func (r *execRun) finish(res engine.Result, cancelErr error) {
 	default:
 		r.err = res.Input
 	}
-	r.ended(r.err)
+	r.finishEvent(r.err)
 	close(r.done)
 }
 

@@ -388,7 +388,7 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 		}()
 	}
 	report := &copyReport{}
-	defer report.tell(o.LeftOut)
+	defer report.callLeftOut(o.LeftOut)
 	keep := func(name string, _ bool) bool { return filter.Keeps(name) }
 	if !o.DotGit {
 		within, err := glob.WorkTree(dst)
@@ -396,7 +396,7 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 			return err
 		}
 		if within {
-			guard := glob.NewGuard(root, report.omit)
+			guard := glob.NewGuard(root, report.addLeftOut)
 			keep = func(name string, dir bool) bool { return filter.Keeps(name) && guard.Keeps(name, dir) }
 		}
 	}
@@ -407,7 +407,7 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 	}
 	unpacking := untar.Options{
 		MaxEntries: cmp.Or(o.MaxEntries, maxEntries), MaxBytes: cmp.Or(o.MaxBytes, maxBytes),
-		OutsideLinks: o.OutsideLinks, Base: base, LeftOut: report.omit, Keep: keep, Top: &top,
+		OutsideLinks: o.OutsideLinks, Base: base, LeftOut: report.addLeftOut, Keep: keep, Top: &top,
 		Progress: func(name string, n int) {
 			e.Received += int64(n)
 			m.add(path.Join(src, name), n)
@@ -421,7 +421,7 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 		if unsafe != nil || name != "." && !keep(name, false) {
 			continue
 		}
-		report.packFault(name, fault)
+		report.addPackFault(name, fault)
 		if fault.Zeros > 0 || fault.ReadOnly >= 0 {
 			err = joinErrors(err, coreutils.Mend(ctx, fault, root, name, unpacking))
 		}

@@ -156,8 +156,8 @@ type SnapshotInfo struct {
 	ParentID string
 }
 
-// shownTags returns the tags that a user has set.
-func shownTags(tags map[string]string) map[string]string {
+// visibleTags returns the tags that a user has set.
+func visibleTags(tags map[string]string) map[string]string {
 	shown := withMark(tags, "")
 	if len(shown) == 0 && len(tags) > 0 {
 		return nil
@@ -175,7 +175,7 @@ func sandboxInfo(w *wire.Sandbox) Info {
 		TotalActiveCPU: time.Duration(orZero(w.TotalActiveCPUDurationMs)), TotalDuration: time.Duration(orZero(w.TotalDurationMs)),
 		CreatedAt: w.CreatedAt.Time, UpdatedAt: w.UpdatedAt.Time, ExpiresAt: w.ExpiresAt.Time,
 		CurrentSessionID: w.CurrentSessionID, CurrentSnapshotID: w.CurrentSnapshotID,
-		Status: Status(w.Status), StatusUpdatedAt: w.StatusUpdatedAt.Time, Cwd: w.Cwd, Tags: shownTags(w.Tags),
+		Status: Status(w.Status), StatusUpdatedAt: w.StatusUpdatedAt.Time, Cwd: w.Cwd, Tags: visibleTags(w.Tags),
 		SnapshotExpiration: expirationFromWire(w.SnapshotExpiration), KeepLastSnapshots: keepLastSnapshotsFromWire(w.KeepLastSnapshots),
 	}
 }

@@ -59,9 +59,9 @@ type follower struct {
 	decoded int64
 }
 
-// expect sets the kind of the output. own says that the program is the client's own,
-// whose bytes may be replaced.
-func (f *follower) expect(binary, own bool) {
+// setKind sets the kind of the output. own is set for a helper program of the client, which
+// handles replaced bytes itself.
+func (f *follower) setKind(binary, own bool) {
 	switch {
 	case binary:
 		f.encoded = &[2]binaryDecoder{}
@@ -99,7 +99,7 @@ func newFollower(ctx context.Context, c *Client, cmd *Command) *follower {
 	f := &follower{Reader: logstream.Follow(ctx, c.logStream(cmd.session, data.ID), end), ctx: ctx, c: c, session: cmd.session, id: data.ID}
 	name, args, binary := unwrapBinary(data.Name, data.Args)
 	own, _, _ := clean.Of(name, args)
-	f.expect(binary, own != nil)
+	f.setKind(binary, own != nil)
 	return f
 }
 
@@ -111,7 +111,7 @@ func (f *follower) next() (string, []byte, error) {
 	case err == io.EOF:
 		return "", nil, f.ended()
 	case err != nil:
-		return "", nil, f.public(err)
+		return "", nil, f.publicError(err)
 	}
 	stream, i := Stdout, 0
 	if kind == wire.KindStderr {
@@ -171,8 +171,8 @@ func (f *follower) each(sink func(string, []byte) error) error {
 	}
 }
 
-// public converts an error of the reader to the one that users see.
-func (f *follower) public(err error) error {
+// publicError converts an error of the reader to the one that users see.
+func (f *follower) publicError(err error) error {
 	if e, ok := err.(*logstream.Error); ok {
 		return f.c.streamError(e, f.session, f.id, f.asked)
 	}

@@ -55,8 +55,8 @@ func endEvent(e *api.Span, err error) {
 	e.End(err)
 }
 
-// tell reports an event without a duration.
-func (c *Client) tell(ctx context.Context, e observe.Event) {
+// reportEvent reports an event without a duration.
+func (c *Client) reportEvent(ctx context.Context, e observe.Event) {
 	_, told := c.api.Begin(ctx, e)
 	told.End(nil)
 }

@@ -157,9 +157,9 @@ func startPump(ctx context.Context, f *follower, cmd *Command, o *CommandOptions
 	return p
 }
 
-// over waits for the copying to end and reports whether it has. If both the copying and
-// ctx have ended, it returns true.
-func (p *pump) over(ctx context.Context) bool {
+// waitDone waits for the copying to end and reports whether it has, even if ctx has
+// ended at the same time.
+func (p *pump) waitDone(ctx context.Context) bool {
 	select {
 	case <-p.done:
 		return true
@@ -178,7 +178,7 @@ func (p *pump) wait(ctx context.Context) error {
 	switch {
 	case p == nil:
 		return nil
-	case p.over(ctx):
+	case p.waitDone(ctx):
 		return p.err
 	}
 	return api.ContextError(ctx)
@@ -187,7 +187,7 @@ func (p *pump) wait(ctx context.Context) error {
 // waitEnd waits for the copying to end, and returns how the command ended; nil
 // if that is not known.
 func (p *pump) waitEnd(ctx context.Context) *wire.Command {
-	if p == nil || !p.over(ctx) {
+	if p == nil || !p.waitDone(ctx) {
 		return nil
 	}
 	return p.end

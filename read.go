@@ -127,19 +127,19 @@ func (r *FileReader) Read(p []byte) (int, error) {
 	}
 	switch {
 	case err == io.EOF:
-		r.ended(nil)
+		r.finishEvent(nil)
 	case err != nil:
 		if r.closed.Load() {
 			err = fs.ErrClosed
 		}
 		err = &fs.PathError{Op: "read", Path: r.name, Err: err}
-		r.ended(err)
+		r.finishEvent(err)
 	}
 	return n, err
 }
 
-// ended reports the end of the transfer.
-func (r *FileReader) ended(err error) {
+// finishEvent ends the event of the transfer.
+func (r *FileReader) finishEvent(err error) {
 	if !r.over.Swap(true) {
 		r.event.Received = r.read
 		endEvent(&r.event, err)
@@ -166,7 +166,7 @@ func (r *FileReader) Close() error {
 	}
 	r.closed.Store(true)
 	r.length.stop()
-	defer r.ended(nil)
+	defer r.finishEvent(nil)
 	return r.body.Close()
 }
 

@@ -347,7 +347,7 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 		return cmd, nil, nil
 	}
 	f := &follower{Reader: r, ctx: live, c: c, session: session, id: data.ID, release: release, asked: body}
-	f.expect(o.Binary, own != nil)
+	f.setKind(o.Binary, own != nil)
 	return cmd, f, nil
 }
 

@@ -443,7 +443,7 @@ func (c *Client) lookUp(ctx context.Context, name string, opts *GetOptions) (*Sa
 	}
 	sb := newSandbox(c, project, resp, o.OnResume)
 	if resp.Resumed {
-		c.tell(ctx, observe.Event{Kind: observe.Resume, Sandbox: sb.Name(), Session: resp.Session.ID, Cause: causeGet, Start: start})
+		c.reportEvent(ctx, observe.Event{Kind: observe.Resume, Sandbox: sb.Name(), Session: resp.Session.ID, Cause: causeGet, Start: start})
 	}
 	return sb, nil
 }

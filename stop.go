@@ -86,7 +86,7 @@ func (s *Sandbox) stop(ctx context.Context, c *Client, opts *StopOptions) (*Stop
 		if err := s.Refresh(ctx); err != nil {
 			return nil, err
 		}
-		if now := s.CurrentSession(); now.ID() != cur.ID() && leaving(string(now.Info().Status)) {
+		if now := s.CurrentSession(); now.ID() != cur.ID() && isLive(now.Info().Status) {
 			cur, before = now, s.metadata()
 			if resp, over, err = s.stopSession(ctx, cur); err != nil {
 				return nil, err
@@ -103,7 +103,7 @@ func (s *Sandbox) stop(ctx context.Context, c *Client, opts *StopOptions) (*Stop
 // stopSession stops a session of the sandbox, and reports whether it had ended
 // before: it has saved its files long since then, if it did.
 func (s *Sandbox) stopSession(ctx context.Context, cur *Session) (resp *wire.StopResponse, over bool, err error) {
-	over = !leaving(string(cur.Info().Status))
+	over = !isLive(cur.Info().Status)
 	if resp, err = cur.stop(ctx); err != nil {
 		return nil, false, err
 	}
@@ -131,7 +131,7 @@ type stopWait struct {
 }
 
 func (w *stopWait) wait(ctx context.Context) error {
-	if info := w.resp.Sandbox; info != nil && !leaving(w.resp.Session.Status) {
+	if info := w.resp.Sandbox; info != nil && !isLive(Status(w.resp.Session.Status)) {
 		if !info.Persistent || w.resp.Snapshot != nil && info.CurrentSnapshotID == w.resp.Snapshot.ID {
 			return nil
 		}
@@ -169,7 +169,7 @@ func (w *stopWait) look(ctx context.Context) (done bool, err error) {
 		*w.resp.Sandbox = now.Sandbox
 	}
 	switch {
-	case leaving(now.Session.Status):
+	case isLive(Status(now.Session.Status)):
 		return false, nil
 	case !now.Sandbox.Persistent:
 		return true, nil
@@ -225,9 +225,9 @@ func (w *stopWait) saved(ctx context.Context, now *wire.Sandbox) (bool, error) {
 	return true, nil
 }
 
-// leaving reports whether a session is ending.
-func leaving(status string) bool {
-	switch Status(status) {
+// isLive reports whether a session has not ended yet.
+func isLive(status Status) bool {
+	switch status {
 	case StatusStopped, StatusFailed, StatusAborted:
 		return false
 	}
@@ -253,7 +253,7 @@ func (s *Session) stopAndWait(ctx context.Context, opts *StopOptions) (*StopResu
 	if err != nil {
 		return nil, err
 	}
-	if (opts == nil || !opts.NoWait) && leaving(resp.Session.Status) {
+	if (opts == nil || !opts.NoWait) && isLive(Status(resp.Session.Status)) {
 		limited, cancel := context.WithTimeoutCause(ctx, stopLimit, errStopSlow)
 		defer cancel()
 		err = s.poll(limited, StatusPending, StatusRunning, StatusStopping, StatusSnapshotting)

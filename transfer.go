@@ -89,8 +89,8 @@ func (r *copyReport) reset() {
 	r.leftOut, r.found, r.named = nil, ChangedError{}, nil
 }
 
-// first reports whether a name is new. The caller holds mu.
-func (r *copyReport) first(name string) bool {
+// isFirst reports whether a name is new. The caller holds mu.
+func (r *copyReport) isFirst(name string) bool {
 	if r.named[name] {
 		return false
 	}
@@ -101,20 +101,20 @@ func (r *copyReport) first(name string) bool {
 	return true
 }
 
-// omit notes a file of a kind that a copy does not carry.
-func (r *copyReport) omit(name string) {
+// addLeftOut notes a file of a kind that a copy does not carry.
+func (r *copyReport) addLeftOut(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.first(name) {
+	if r.isFirst(name) {
 		r.leftOut = append(r.leftOut, name)
 	}
 }
 
-// fault notes a file that could not be read as it is.
-func (r *copyReport) fault(name string, err error) {
+// addFault notes a file that could not be read as it is.
+func (r *copyReport) addFault(name string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.first(name) {
+	if !r.isFirst(name) {
 		return
 	}
 	switch {
@@ -137,22 +137,22 @@ func (r *copyReport) has(name string) bool {
 	return r.named[name]
 }
 
-// packFault notes what the sandbox's tar could not pack as it is.
-func (r *copyReport) packFault(name string, f coreutils.PackFault) {
+// addPackFault notes what the sandbox's tar could not pack as it is.
+func (r *copyReport) addPackFault(name string, f coreutils.PackFault) {
 	switch f.Kind {
 	case coreutils.Socket:
-		r.omit(name)
+		r.addLeftOut(name)
 	case coreutils.Gone:
-		r.fault(name, fs.ErrNotExist)
+		r.addFault(name, fs.ErrNotExist)
 	case coreutils.Unreadable:
-		r.fault(name, f.Errno)
+		r.addFault(name, f.Errno)
 	default:
-		r.fault(name, tarball.ErrChanged)
+		r.addFault(name, tarball.ErrChanged)
 	}
 }
 
-// tell calls f with each name that was left out.
-func (r *copyReport) tell(f func(name string)) {
+// callLeftOut calls f with each name that was left out.
+func (r *copyReport) callLeftOut(f func(name string)) {
 	if f == nil {
 		return
 	}

@@ -160,7 +160,7 @@ func (f *FileSystem) WriteFiles(ctx context.Context, files []File, opts *WriteFi
 			if !errors.Is(err, tarball.ErrChanged) || errors.Is(err, io.ErrUnexpectedEOF) {
 				return err
 			}
-			report.fault(files[i].Path, err)
+			report.addFault(files[i].Path, err)
 			return nil
 		}
 		entries[i] = e
@@ -486,7 +486,7 @@ func uploadTree(ctx context.Context, t target, dir, path string, from tree, opts
 		at.base = entryName(abs)
 		return at.entries(), err
 	}, m)
-	w.report.tell(o.LeftOut)
+	w.report.callLeftOut(o.LeftOut)
 	return cmp.Or(err, w.report.err(path))
 }
 
@@ -529,7 +529,7 @@ func (w *walker) walk(dir string, whole bool, yield func(tarball.Entry, error) b
 			yield(tarball.Entry{}, err)
 			return false
 		}
-		w.report.fault(dir, err)
+		w.report.addFault(dir, err)
 		return true
 	}
 	for _, d := range list {
@@ -550,7 +550,7 @@ func (w *walker) walk(dir string, whole bool, yield func(tarball.Entry, error) b
 		}
 		e, ok, err := w.entry(name, d)
 		if err != nil {
-			w.report.fault(name, err)
+			w.report.addFault(name, err)
 		} else if ok && !yield(e, nil) {
 			return false
 		}
@@ -573,7 +573,7 @@ func (w *walker) entry(name string, d fs.DirEntry) (e tarball.Entry, ok bool, er
 			if w.ctx.Err() != nil {
 				return err
 			}
-			w.report.fault(name, err)
+			w.report.addFault(name, err)
 			return nil
 		}
 	case fs.ModeDir:
@@ -582,11 +582,11 @@ func (w *walker) entry(name string, d fs.DirEntry) (e tarball.Entry, ok bool, er
 		e.Mode = fs.ModeSymlink | 0o777
 		e.Linkname, err = w.tree.readLink(name)
 		if err == nil && !w.outsideLinks && untar.Leads(name, e.Linkname) {
-			w.report.omit(name)
+			w.report.addLeftOut(name)
 			return e, false, nil
 		}
 	default:
-		w.report.omit(name)
+		w.report.addLeftOut(name)
 		return e, false, nil
 	}
 	return e, err == nil, err

@@ -236,16 +236,16 @@ func (u *User) RunCommand(ctx context.Context, name string, args []string, opts 
 		u.known.Store(true)
 		return done, nil
 	}
-	if err := u.missing(ctx); err != nil {
+	if err := u.checkExists(ctx); err != nil {
 		return nil, err
 	}
 	return done, nil
 }
 
-// missing returns an error if the user does not exist. sudo reports that on standard
-// error with exit code 1, which many programs use too. So missing asks the sandbox,
+// checkExists returns an error if the user does not exist. sudo reports that on standard
+// error with exit code 1, which many programs use too. So checkExists asks the sandbox,
 // until the user is known to exist.
-func (u *User) missing(ctx context.Context) error {
+func (u *User) checkExists(ctx context.Context) error {
 	if u.known.Load() {
 		return nil
 	}
