@@ -445,7 +445,7 @@ func (p *NetworkPolicy) encodeRules(request bool) map[string][]encodedRule {
 	return out
 }
 
-// redactedURL returns the URL of a proxy, unless it has what may be a secret, with which
+// redactedURL returns a proxy's URL, or a redacted one if it may contain a secret. Such a
 // URL can't be sent either.
 func redactedURL(text string) string {
 	if u, err := url.Parse(text); err != nil || u.User != nil || u.RawQuery != "" || u.Fragment != "" {

@@ -116,7 +116,7 @@ func (l *limitedAPI) count(req *http.Request) (*http.Response, time.Duration) {
 	return &http.Response{StatusCode: status, ProtoMajor: 1, Header: h, Body: io.NopCloser(strings.NewReader(body))}, delay
 }
 
-// pace sets how long the client's requests wait for limits.
+// setMaxWait sets how long the client's requests wait for limits.
 func setMaxWait(c *Client, longest time.Duration) {
 	for _, g := range c.retrier.HTTPClient.Transport.(bufferingTransport).gates {
 		g.maxWait = longest

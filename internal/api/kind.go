@@ -55,7 +55,7 @@ var kindNames = [numberOfKinds]string{
 // String returns the kind as events have it.
 func (k Kind) String() string { return kindNames[k] }
 
-// again says when a request is sent again after a failure.
+// retryPolicy says when a request is sent again after a failure.
 type retryPolicy int
 
 const (

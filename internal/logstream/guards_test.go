@@ -166,7 +166,7 @@ func TestLookNowAsksOnce(t *testing.T) {
 	})
 }
 
-// forgotten sends text and then stays silent, without an end.
+// silentAfter sends text and then stays silent, without an end.
 func silentAfter(text string) func(*http.Request, *http.Response) (*http.Response, error) {
 	return func(req *http.Request, resp *http.Response) (*http.Response, error) {
 		resp.Body.Close()

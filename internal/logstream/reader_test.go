@@ -27,7 +27,7 @@ func threeLines() *service {
 	}}
 }
 
-// whole checks that all output of the command was delivered.
+// assertComplete checks that all output of the command was delivered.
 func (s *service) assertComplete(t *testing.T, r *Reader) {
 	t.Helper()
 	stdout, stderr, err := drain(r)

@@ -86,7 +86,7 @@ func refused(status int, code string) *http.Response {
 	return reply(status, "application/json", strings.NewReader(fmt.Sprintf(`{"error":{"code":%q,"message":"no"}}`, code)))
 }
 
-// take returns the modification of the next request.
+// nextStep returns the modification of the next request.
 func nextStep(plan *[]func(*http.Request, *http.Response) (*http.Response, error)) func(*http.Request, *http.Response) (*http.Response, error) {
 	if len(*plan) == 0 {
 		return nil
@@ -204,7 +204,7 @@ func cut(after int, err error) func(*http.Request, *http.Response) (*http.Respon
 	}
 }
 
-// instead replaces the response.
+// replaceResponse replaces the response.
 func replaceResponse(resp func() *http.Response) func(*http.Request, *http.Response) (*http.Response, error) {
 	return func(*http.Request, *http.Response) (*http.Response, error) { return resp(), nil }
 }
