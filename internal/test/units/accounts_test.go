@@ -91,14 +91,14 @@ func TestLongListsOfPaths(t *testing.T) {
 func TestRunWithoutSudo(t *testing.T) {
 	t.Parallel()
 	runs := 0
-	run := Runner(func(context.Context, string, bool, string, ...string) (string, error) {
+	run := accounts.Runner(func(context.Context, string, bool, string, ...string) (string, error) {
 		runs++
-		return "", &StepError{ExitCode: 1, Stderr: "sudo: no\n"}
+		return "", &accounts.StepError{ExitCode: 1, Stderr: "sudo: no\n"}
 	})
-	err := run.Run(t.Context(), &Names{}, append((&Names{}).Whoami(), Program("create", "useradd", "alice")))
-	failed, ok := errors.AsType[*StepError](err)
+	err := run.Run(t.Context(), &accounts.Names{}, append((&accounts.Names{}).Whoami(), accounts.Program("create", "useradd", "alice")))
+	failed, ok := errors.AsType[*accounts.StepError](err)
 	require.True(t, ok, "%v", err)
-	assert.Equal(t, &StepError{Action: "resolve the default sandbox user", ExitCode: 1, Stderr: "sudo: no\n"}, failed)
+	assert.Equal(t, &accounts.StepError{Action: "resolve the default sandbox user", ExitCode: 1, Stderr: "sudo: no\n"}, failed)
 	assert.Equal(t, 1, runs)
 }
 
@@ -106,8 +106,8 @@ func TestRunWithoutSudo(t *testing.T) {
 func TestLongListsOfSteps(t *testing.T) {
 	t.Parallel()
 	var steps, sizes []int
-	run := Runner(func(_ context.Context, _ string, _ bool, _ string, args ...string) (string, error) {
-		args = args[len([]string{"-c", stepsBegin, "sh", stepsRun, "user", "group", "primary"}):]
+	run := accounts.Runner(func(_ context.Context, _ string, _ bool, _ string, args ...string) (string, error) {
+		args = args[7:] // after -c, the script, sh, the script of root and three names
 		n, size := 0, 0
 		for ; len(args) > 0; n++ {
 			words := 3 // its kind, their number and the owner
@@ -121,17 +121,17 @@ func TestLongListsOfSteps(t *testing.T) {
 			args = args[words+count:]
 		}
 		steps, sizes = append(steps, n), append(sizes, size)
-		return strings.Repeat(stepMark, n), nil
+		return strings.Repeat("\x1e\n", n), nil
 	})
-	var all []Step
+	var all []accounts.Step
 	for range 100 {
-		all = append(all, Program("write", "touch", strings.Repeat("x", 2000)))
+		all = append(all, accounts.Program("write", "touch", strings.Repeat("x", 2000)))
 	}
-	require.NoError(t, run.Run(t.Context(), &Names{}, all))
+	require.NoError(t, run.Run(t.Context(), &accounts.Names{}, all))
 	total := 0
 	for i, n := range steps {
 		total += n
-		assert.Less(t, sizes[i], maxArguments)
+		assert.Less(t, sizes[i], 64<<10)
 	}
 	assert.Equal(t, len(all), total)
 	assert.Len(t, steps, 4, "%v", sizes)
