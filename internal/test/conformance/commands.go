@@ -55,9 +55,7 @@ func opRunCommand(c *call, t runner, a runArgs) (any, error) {
 		return cmd, err
 	}
 	run := &sandbox.CommandOptions{Cwd: o.Cwd, Env: o.Env, Sudo: o.Sudo, Timeout: o.Timeout, Stdout: o.Stdout, Stderr: o.Stderr}
-	done, err := once(c, func() (*sandbox.CommandResult, error) { return t.RunCommand(c.ctx, a.Cmd, a.Args, run) })
-	c.d.saved.Store("waited for as "+c.step.Save, done)
-	return done, err
+	return once(c, func() (*sandbox.CommandResult, error) { return t.RunCommand(c.ctx, a.Cmd, a.Args, run) })
 }
 
 // captured is what the writers of one command got. When copying the output of a
@@ -102,9 +100,7 @@ func (c *call) command() *sandbox.Command {
 	return c.target.(*sandbox.Command)
 }
 
-// opOutput returns the output in the order in which it arrived. For a command
-// that was waited for, JavaScript puts stderr after stdout; if that is the only
-// difference, the rule accounts for it.
+// opOutput returns the output in the order in which it arrived.
 func opOutput(c *call, _ any, a struct{ Stream string }) (any, error) {
 	t := c.command()
 	switch a.Stream {
@@ -113,33 +109,7 @@ func opOutput(c *call, _ any, a struct{ Stream string }) (any, error) {
 	case "stderr":
 		return t.Stderr(c.ctx)
 	}
-	both, err := t.CombinedOutput(c.ctx)
-	if waited, _ := c.d.saved.Load("waited for as " + *c.step.On); err != nil || waited != c.target {
-		return both, err
-	}
-	stdout, stderr := must(t.Stdout(c.ctx)), must(t.Stderr(c.ctx))
-	if both != stdout+stderr && interleaved(both, stdout, stderr) {
-		c.rule("output-in-order")
-		return stdout + stderr, nil
-	}
-	return both, nil
-}
-
-// interleaved reports whether both consists of a and b, each in its own order.
-func interleaved(both, a, b string) bool {
-	if len(both) != len(a)+len(b) {
-		return false
-	}
-	// reach[j] reports whether a[:i] and b[:j] can form the text so far.
-	reach := make([]bool, len(b)+1)
-	for i := range len(a) + 1 {
-		for j := range len(b) + 1 {
-			fromA := i > 0 && reach[j] && both[i+j-1] == a[i-1]
-			fromB := j > 0 && reach[j-1] && both[i+j-1] == b[j-1]
-			reach[j] = i+j == 0 || fromA || fromB
-		}
-	}
-	return reach[len(b)]
+	return t.CombinedOutput(c.ctx)
 }
 
 func opKill(c *call, _ any, a struct{ Signal any }) (_ any, err error) {

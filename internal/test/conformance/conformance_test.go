@@ -55,7 +55,7 @@ func play(t *testing.T, dir, report string) {
 	for _, d := range s.Departures.Scenarios {
 		_, err := os.Stat(filepath.Join(s.Dir, "scenarios", d.Name+".json"))
 		if err == nil && (names == "all" || strings.Contains(","+names+",", ","+d.Name+",")) {
-			s.Record(t.Context(), d.Name)
+			t.Logf("%s differs from the official SDK's recording in\n\t%s", d.Name, strings.Join(s.Record(t.Context(), d.Name), "\n\t"))
 		}
 	}
 	if runtime.GOOS == "windows" {

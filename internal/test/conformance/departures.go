@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,36 +25,45 @@ type Departure struct {
 	// Reason says what is wrong with what the official SDK does, and Instead what
 	// this SDK does.
 	Reason, Instead string
-	// Rules, given instead of Reason and Instead, are rules that together account
-	// for the whole difference.
-	Rules []string
 
 	own `json:"-"`
 }
 
 // own is what a file of its own holds for a departure: what this SDK sends and
-// returns, the exchanges that it needs in addition to the script, and those of
-// the script that it does not request.
+// returns, the exchanges that it needs in addition to the script, those of the
+// script that it does not request, and the members in which it differs from the
+// recording of the official SDK.
 type own struct {
 	Recording
 	Server  json.RawMessage `json:"server"`
 	Unused  []string        `json:"unused"`
+	Differs []string        `json:"differs"`
 	missing bool
 }
+
+// Rule is a departure that is the same in every scenario. What it accounts for is in
+// the code, under its name; all other differences are found.
+type Rule struct {
+	Rule string
+	// Reason is why this SDK departs, in a sentence or two.
+	Reason string
+	// Same says that the calls return the same and the API is asked to do the
+	// same: requests only say it in other words or together, or look in addition, or
+	// repeat what may be repeated. A scenario that departs by such rules alone counts
+	// as passed.
+	Same bool
+}
+
+// Rules are the rules of a departures.json.
+type Rules []Rule
 
 // LoadDepartures reads departures.json in dir.
 func LoadDepartures(dir string) *Departures {
 	d := decoded[Departures](must(os.ReadFile(filepath.Join(dir, "departures.json"))))
 	d.dir = must(filepath.Abs(dir))
 	for _, s := range d.Scenarios {
-		unknown := slices.ContainsFunc(s.Rules, func(rule string) bool { return !d.Rules.has(rule) })
-		if s.Name == "" || unknown || (s.Reason != "" && s.Instead != "") == (len(s.Rules) > 0) {
-			panic(fmt.Sprintf("departures.json: %q needs a reason and what is done instead, or rules that there are", s.Name))
-		}
-	}
-	for _, r := range d.Rules {
-		if r.Reason == "" || r.Same && slices.ContainsFunc(r.Differences, difference.tells) {
-			panic(fmt.Sprintf("departures.json: rule %q has no reason, or says that results are the same that differ", r.Rule))
+		if s.Name == "" || s.Reason == "" || s.Instead == "" {
+			panic(fmt.Sprintf("departures.json: %q needs a reason and what is done instead", s.Name))
 		}
 	}
 	return &d
@@ -73,14 +81,6 @@ func (d *Departures) load(name string) *Departure {
 	return &dep
 }
 
-// tells reports whether more may differ than an order, the words of an error, how
-// soon a call ends, or the directory in which a program of the SDK's own runs.
-func (d difference) tells() bool {
-	want, _ := d.Want.(object)
-	got, _ := d.Got.(object)
-	return d.Check != "sorted" && d.Key != "timing" && d.Key != "cwd" && want["kind"] == nil && (d.Key != "error" || got["error"] == nil)
-}
-
 func (d *Departures) path(name string) string {
 	return filepath.Join(d.dir, "departures", name+".json")
 }
@@ -92,7 +92,10 @@ func (d *Departures) save(dep *Departure) {
 	for _, part := range []struct {
 		name string
 		list []any
-	}{{"requests", dep.Requests}, {"results", dep.Results}, {"server", decoded[[]any](dep.Server)}, {"unused", plain(append([]string{}, dep.Unused...)).([]any)}} {
+	}{
+		{"requests", dep.Requests}, {"results", dep.Results}, {"server", decoded[[]any](dep.Server)},
+		{"unused", plain(append([]string{}, dep.Unused...)).([]any)}, {"differs", plain(dep.Differs).([]any)},
+	} {
 		var lines []string
 		for _, element := range part.list {
 			lines = append(lines, "\n  "+string(marshal(element)))
@@ -103,49 +106,6 @@ func (d *Departures) save(dep *Departure) {
 	}
 	check(os.WriteFile(d.path(dep.Name), []byte("{\n"+strings.Join(parts, ",\n")+"\n}\n"), 0o644))
 }
-
-// Rule is a departure that is the same in every scenario. It accounts for
-// exactly one kind of difference and leaves all others to be found.
-type Rule struct {
-	Rule string
-	// Reason is why this SDK departs, in a sentence or two.
-	Reason string
-	// Same says that the calls return the same and the API is asked to do the
-	// same: requests only say it in other words, together or in another order, or
-	// look and lock in addition, or repeat what may be repeated, or an error has
-	// other words. A scenario that
-	// departs by such rules alone counts as passed.
-	Same bool
-	// Unscripted are the requests that this SDK makes and the official one does
-	// not: "METHOD /path" with * for one segment of the path, and ?key=value for a
-	// pair of the query. They get status 418, do not count, and must not change
-	// the result of the call.
-	Unscripted []string
-	// Env is the environment that unscripted commands have.
-	Env map[string]string
-	// Ops are the operations that the unscripted requests belong to; none
-	// means any.
-	Ops []string
-	// Answer is the response to such a request instead of 418:
-	//
-	//   - "replay": the output of the command as its run had it
-	//   - "stopped": a session that was not starting, now stopped
-	//   - "running": a session that was starting, now running
-	//   - "ended": the log that was read, once more, and the command's end
-	//   - "no snapshot": a sandbox without files
-	//   - "known": the sandbox, drive or command as it was last seen
-	//   - "again": the response to the same request before a session was looked at
-	//   - "done": an empty success
-	//   - "the same": a response that may not be the API's, twice more
-	Answer string
-	// Words are the commands of this SDK that stand for others.
-	Words []wording
-	// Differences are what the rule lets differ in results and requests.
-	Differences []difference
-}
-
-// Rules are the rules of a departures.json.
-type Rules []Rule
 
 func (r Rules) has(name string) bool {
 	return slices.ContainsFunc(r, func(x Rule) bool { return x.Rule == name })
@@ -169,25 +129,76 @@ func (r Rules) reasons(used []string) string {
 	return strings.Join(out, " ")
 }
 
-// covers reports whether a pattern of the rule is about a request.
-func (r *Rule) covers(pattern string, e *Entry) bool {
-	target, pair, asks := strings.Cut(pattern, "?")
-	ok, _ := path.Match(target, e.Method+" "+e.Path)
-	query, _, _ := strings.Cut(e.text(), "\n")
-	if query += "&"; !asks {
-		ok = ok && !strings.Contains(query, "&wait=")
+// members names the members in which a recording of this SDK differs from the
+// official SDK's. The members of requests are numbered as this SDK makes them.
+func members(want, got Recording) []string {
+	out := []string{}
+	target := func(r any) string {
+		m := r.(object)
+		return fmt.Sprint(m["method"], " ", m["path"])
 	}
-	body, _ := e.jsonBody()
-	return ok && (!asks || strings.Contains(query, "&"+pair+"&")) && (r.Env == nil || differs("", plain(r.Env), unmarked(body["env"])) == "")
+	// common[i][j] is how many requests of want[i:] and got[j:] have the same targets in
+	// the same order.
+	common := make([][]int, len(want.Requests)+1)
+	for i := range common {
+		common[i] = make([]int, len(got.Requests)+1)
+	}
+	for i, w := range slices.Backward(want.Requests) {
+		for j, g := range slices.Backward(got.Requests) {
+			common[i][j] = max(common[i+1][j], common[i][j+1])
+			if target(w) == target(g) {
+				common[i][j] = common[i+1][j+1] + 1
+			}
+		}
+	}
+	for i, j := 0, 0; i < len(want.Requests) || j < len(got.Requests); {
+		switch {
+		case i < len(want.Requests) && j < len(got.Requests) && target(want.Requests[i]) == target(got.Requests[j]):
+			out = differing(out, fmt.Sprintf("requests[%d]", j), tolerant(want.Requests[i]), tolerant(got.Requests[j]))
+			i, j = i+1, j+1
+		case j < len(got.Requests) && (i == len(want.Requests) || common[i][j+1] >= common[i+1][j]):
+			out = append(out, fmt.Sprintf("requests[%d] is additional: %s", j, target(got.Requests[j])))
+			j++
+		default:
+			out = append(out, fmt.Sprintf("before requests[%d] the official SDK makes %s", j, target(want.Requests[i])))
+			i++
+		}
+	}
+	return differing(out, "results", any(want.Results), any(got.Results))
 }
 
-// unmarked is the environment of a command without what tells its process apart.
-func unmarked(env any) any {
-	all, ok := env.(object)
-	if !ok {
-		return env
+// differing adds the members in which got differs from want.
+func differing(out []string, at string, want, got any) []string {
+	switch w := want.(type) {
+	case object:
+		g, ok := got.(object)
+		if !ok {
+			break
+		}
+		keys := plain(w).(object)
+		maps.Copy(keys, g)
+		for _, k := range sortedKeys(keys) {
+			wv, inWant := w[k]
+			gv, inGot := g[k]
+			if inWant != inGot {
+				out = append(out, at+"."+k)
+			} else {
+				out = differing(out, at+"."+k, wv, gv)
+			}
+		}
+		return out
+	case []any:
+		g, ok := got.([]any)
+		if !ok || len(w) != len(g) {
+			break
+		}
+		for i := range w {
+			out = differing(out, fmt.Sprintf("%s[%d]", at, i), w[i], g[i])
+		}
+		return out
 	}
-	all = maps.Clone(all)
-	delete(all, "GO_SANDBOX_COMMAND")
-	return all
+	if differs(at, want, got) != "" {
+		out = append(out, at)
+	}
+	return out
 }

@@ -28,11 +28,11 @@ const playLimit = time.Minute
 
 // order tells a process what to play.
 type order struct {
-	Scenario, Departures, Out string // files and a folder
-	Vars                      map[string]string
-	Extra                     json.RawMessage // exchanges besides those of the script
-	Want                      Recording
-	Now                       time.Time
+	Scenario, Out string // files
+	Vars          map[string]string
+	Extra         json.RawMessage // exchanges besides those of the script
+	Want          Recording
+	Now           time.Time
 }
 
 // Players are processes of this program that play scenarios, each one scenario
@@ -67,17 +67,17 @@ func (p *Players) play(ctx context.Context, o order, sc *Scenario) any {
 	defer limit.Stop()
 	defer context.AfterFunc(ctx, func() { _ = one.cmd.Process.Kill() })()
 	_, err := io.WriteString(one.orders, file+"\n")
-	printed := ""
+	var printed strings.Builder
 	for err == nil {
 		var line string
 		line, err = one.output.ReadString('\n')
 		if line == playedLine {
 			break
 		}
-		printed += line
+		printed.WriteString(line)
 	}
 	if err != nil {
-		panic(fmt.Sprintf("the process that played it failed (%v): %.3000s", one.end(), printed))
+		panic(fmt.Sprintf("the process that played it failed (%v): %.3000s", one.end(), printed.String()))
 	}
 	if sc.needsProcess() {
 		check(one.end())
@@ -145,21 +145,23 @@ func PlayerMain(t *testing.T) {
 	}
 	orders, answers, path := bufio.NewScanner(os.Stdin), os.Stdout, os.Getenv("PATH")
 	for orders.Scan() {
-		playOrder(t, decoded[order](must(os.ReadFile(orders.Text()))), path)
+		t.Run("", func(t *testing.T) { playOrder(t, decoded[order](must(os.ReadFile(orders.Text()))), path) })
 		must(io.WriteString(answers, playedLine))
 	}
+	check(orders.Err())
 }
 
 // playOrder plays one scenario in a bubble, so that no pause takes time and no busy
 // machine changes an order.
 func playOrder(t *testing.T, o order, path string) {
 	scenario := decoded[Scenario](Substitute(must(os.ReadFile(o.Scenario)), o.Vars))
-	rules := LoadDepartures(o.Departures).Rules
 	os.Clearenv()
 	for k, v := range scenario.Env {
-		check(os.Setenv(k, v))
+		t.Setenv(k, v)
 	}
-	check(errors.Join(os.Setenv("PATH", path), os.Setenv("HOME", o.Vars["HOME"]), os.Chdir(o.Vars["CWD"])))
+	t.Setenv("PATH", path)
+	t.Setenv("HOME", o.Vars["HOME"])
+	t.Chdir(o.Vars["CWD"])
 	in, out := must(os.Open(os.DevNull)), os.Stderr
 	if scenario.TTY {
 		_ = in.Close()
@@ -172,7 +174,8 @@ func playOrder(t *testing.T, o order, path string) {
 	os.Stdin, os.Stdout = in, out
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(o.Now)) // which is some decades
-		server := newServer(append(scenario.Server, decoded[[]Exchange](o.Extra)...), rules, &scenario, o.Want)
+		server := newServer(append(scenario.Server, decoded[[]Exchange](o.Extra)...), &scenario, o.Want)
+		server.more = server.script[len(scenario.Server):]
 		connections := newPipes()
 		scripted := &http.Server{Handler: server}
 		go func() { _ = scripted.Serve(connections) }()

@@ -38,12 +38,12 @@ func (e *Entry) jsonBody() (object, bool) {
 
 // Server plays the script of one scenario and logs the requests.
 type Server struct {
-	rules    Rules
 	scenario *Scenario
 	want     Recording // what the official SDK did
 
 	mu     sync.Mutex
 	script []*slot
+	more   []*slot  // those of the script that only a departure has
 	step   int      // the running step
 	log    []*Entry // as the official SDK would make them, as far as rules allow
 	raw    []*Entry // as received
@@ -59,11 +59,11 @@ type slot struct {
 	left int
 }
 
-func newServer(script []Exchange, rules Rules, scenario *Scenario, want Recording) *Server {
-	s := &Server{rules: rules, scenario: scenario, want: want, omitted: map[*Exchange]bool{}}
+func newServer(script []Exchange, scenario *Scenario, want Recording) *Server {
+	s := &Server{scenario: scenario, want: want, omitted: map[*Exchange]bool{}}
 	s.memory = memory{
-		outputs: map[string][]json.RawMessage{}, logs: map[string][]json.RawMessage{}, known: map[string]object{}, resumes: map[string]*Exchange{},
-		doubted: map[string]*slot{}, unread: map[string]bool{}, allowed: map[string]bool{},
+		outputs: map[string][]json.RawMessage{}, logs: map[string][]json.RawMessage{}, known: map[string]object{},
+		doubted: map[string]*slot{}, allowed: map[string]bool{}, lookups: map[string]*Exchange{},
 	}
 	for _, ex := range script {
 		times := 1
@@ -180,42 +180,36 @@ func (s *Server) take(e *Entry) *Exchange {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.raw = append(s.raw, e)
-	rule := s.unscripted(e)
-	asked := question(e)
-	if rule != nil {
-		asked += rule.Rule
-	}
-	readings := s.likely(e)
-	if rule != nil && !s.allowed[asked] && !slices.ContainsFunc(readings, func(r reading) bool { return s.awaited(r.entry) }) {
-		ex := s.ruled(e, rule)
-		if rule.Answer == "ended" && present(ex.JSON) { // it tells the command's end
+	rule, response := s.additional(e, s.running())
+	list := s.likely(e)
+	provided := slices.ContainsFunc(s.more, func(sl *slot) bool { return sl.left > 0 && sl.matches(e) })
+	awaited := slices.ContainsFunc(list, func(r reading) bool { return s.awaited(r.Entry) })
+	if rule != "" && !s.allowed[question(e)+rule] && !provided && !awaited {
+		if rule == "logs-end-confirmed" && present(response.JSON) { // it tells the command's end
 			clear(s.allowed)
-			s.show(e, 0, ex.JSON)
+			s.show(e, 0, response.JSON)
 		}
-		return s.allow(e, ex, rule, asked)
-	}
-	if ex := s.append(e); ex != nil {
-		return ex
+		return s.allow(e, response, rule)
 	}
 	if ex, ok := s.steps(e); ok {
 		return ex
 	}
-	for _, r := range readings {
-		ex := s.match(r.entry)
+	for _, r := range list {
+		ex := s.match(r.Entry)
 		if ex == nil {
 			continue
 		}
-		s.log = append(s.log, r.entry)
+		s.log = append(s.log, r.Entry)
 		clear(s.allowed)
-		if e.logged = r.entry; ex.Hold {
+		if e.logged = r.Entry; ex.Hold {
 			s.held = append(s.held, e)
 		}
 		s.use(r.rules...)
 		s.remember(ex, e)
 		return r.response(ex)
 	}
-	if rule != nil && rule.Answer != "" && !s.allowed[asked] { // the one that is awaited was made before
-		return s.allow(e, s.ruled(e, rule), rule, asked)
+	if response != nil && !s.allowed[question(e)+rule] { // the one that is awaited was made before
+		return s.allow(e, response, rule)
 	}
 	e.Unscripted = true
 	s.log = append(s.log, e)
@@ -223,16 +217,16 @@ func (s *Server) take(e *Entry) *Exchange {
 }
 
 // allow sets a request aside under a rule.
-func (s *Server) allow(e *Entry, ex *Exchange, rule *Rule, asked string) *Exchange {
-	if rule.Answer == "the same" {
+func (s *Server) allow(e *Entry, response *Exchange, rule string) *Exchange {
+	if rule == "doubtful-answers-asked-again" {
 		s.doubted[question(e)].left--
 		clear(s.allowed)
 	} else {
-		s.allowed[asked] = true
+		s.allowed[question(e)+rule] = true
 	}
 	e.Unscripted = true
-	s.use(rule.Rule)
-	return ex
+	s.use(rule)
+	return response
 }
 
 func (s *Server) use(rules ...string) {
