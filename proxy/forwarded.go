@@ -169,7 +169,7 @@ func parsePath(s string) (*url.URL, error) {
 		// Some servers drop parameters first, and so make ".." of "..;x".
 		segment, _, _ = strings.Cut(segment, ";")
 		if segment == "." || segment == ".." {
-			return nil, errors.New("has the segment . or ..")
+			return nil, errors.New("has a dot segment (. or ..)")
 		}
 	}
 	return u, nil

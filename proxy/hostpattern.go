@@ -20,22 +20,22 @@ func parseHostPatterns(list []string) ([]hostPattern, error) {
 		p := hostPattern{}
 		if u, err := url.Parse(s); strings.Contains(s, "://") {
 			if err != nil { // don't quote the address: it may contain a password
-				return nil, errors.New("Hosts: an entry is a URL: give its host alone")
+				return nil, errors.New("option Hosts: an entry is a URL: give its host alone")
 			}
-			return nil, fmt.Errorf("Hosts: an entry is a URL: give its host alone, %q", u.Host)
+			return nil, fmt.Errorf("option Hosts: an entry is a URL: give its host alone, %q", u.Host)
 		}
 		rest, below := strings.CutPrefix(s, "*.")
 		p.subdomains = below
 		name := rest
 		if i := strings.LastIndexByte(rest, ':'); i >= 0 && !strings.HasSuffix(rest, "]") {
 			if _, err := parsePort(rest[i+1:]); err != nil {
-				return nil, fmt.Errorf("Hosts: the port of %q is not from 1 to 65535", s)
+				return nil, fmt.Errorf("option Hosts: the port of %q is not from 1 to 65535", s)
 			}
 			name, p.port = rest[:i], rest[i+1:]
 		}
 		host, err := parseHost(name)
 		if err != nil || below && name[0] == '[' {
-			return nil, fmt.Errorf("Hosts: %q is not a host name, an address, or \"*.\" and a host name", s)
+			return nil, fmt.Errorf("option Hosts: %q is not a host name, an address, or \"*.\" and a host name", s)
 		}
 		p.name = strings.TrimSuffix(host, ".")
 		patterns = append(patterns, p)

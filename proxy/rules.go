@@ -67,25 +67,25 @@ type rule struct {
 func newRule(r Rule) (rule, error) {
 	c := rule{Rule: r}
 	if len(r.Hosts) == 0 {
-		return c, errors.New("Hosts is empty: list the hosts that may get the header")
+		return c, errors.New("option Hosts is empty: list the hosts that may get the header")
 	}
 	var err error
 	if c.hosts, err = parseHostPatterns(r.Hosts); err != nil {
 		return c, err
 	}
 	if r.Header == "" {
-		return c, errors.New("Header is empty: name the header to set")
+		return c, errors.New("option Header is empty: name the header to set")
 	}
 	if strings.ContainsFunc(r.Header, notToken) {
-		return c, fmt.Errorf("Header: %q is not the name of a header", r.Header)
+		return c, fmt.Errorf("option Header: %q is not the name of a header", r.Header)
 	}
 	c.Header = http.CanonicalHeaderKey(r.Header)
 	switch c.Header {
 	case "Connection", "Content-Length", "Host", "Transfer-Encoding", "Trailer", "Upgrade":
-		return c, fmt.Errorf("Header: %s belongs to the connection, which a rule can't change", c.Header)
+		return c, fmt.Errorf("option Header: %s belongs to the connection, which a rule can't change", c.Header)
 	}
 	if r.Placeholder != "" && r.Secret == nil {
-		return c, errors.New("Placeholder needs a Secret to replace it with")
+		return c, errors.New("option Placeholder needs a Secret to replace it with")
 	}
 	if r.PathPrefix != "" && (r.PathPrefix[0] != '/' || (&url.URL{Path: r.PathPrefix}).EscapedPath() != r.PathPrefix) {
 		return c, fmt.Errorf("PathPrefix: %q must begin with a slash and have no characters that a URL escapes", r.PathPrefix)
