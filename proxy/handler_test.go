@@ -262,7 +262,7 @@ func TestRefusalsSayWhy(t *testing.T) {
 		`invalid forwarded URL: Vercel-Forwarded-Scheme is "ftp", not http or https`:                        {change: head("Vercel-Forwarded-Scheme", "ftp")},
 		`invalid forwarded URL: Vercel-Forwarded-Host is "a b": not a host name`:                            {change: head("Vercel-Forwarded-Host", "a b")},
 		`invalid forwarded URL: Vercel-Forwarded-Port is "0443", not a port from 1 to 65535`:                {change: head("Vercel-Forwarded-Port", "0443")},
-		`invalid forwarded URL: Vercel-Forwarded-Path has a dot segment (. or ..)`:                              {change: head("Vercel-Forwarded-Path", "/a/%2e%2e/secret")},
+		`invalid forwarded URL: Vercel-Forwarded-Path has a dot segment (. or ..)`:                          {change: head("Vercel-Forwarded-Path", "/a/%2e%2e/secret")},
 		`invalid token: it does not have three parts`:                                                       {change: head("Vercel-Sandbox-Oidc-Token", "x")},
 		`invalid token: it is signed with the algorithm "none", not RS256`: {change: func(r *http.Request) {
 			r.Header.Set("Vercel-Sandbox-Oidc-Token", sign(key, header(map[string]any{"alg": "none"}), goodClaims()))
