@@ -128,8 +128,8 @@ func (s *Sandbox) runHook(ctx context.Context, name string, hook Hook) (err erro
 const (
 	// creationMark is the name of the tag. Handles do not show it.
 	creationMark = "go-sandbox-creation"
-	// onceMark begins its value. The random name of the owner follows, and then
-	// the number of the change.
+	// onceMark is the prefix of the tag's value. The owner's random name follows, and
+	// then a counter of changes.
 	onceMark = "once-"
 
 	markInterval   = time.Minute

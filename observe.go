@@ -144,7 +144,8 @@ func record(e *observe.Event) (message string, level slog.Level) {
 		level = slog.LevelDebug
 	case api.Broken.String():
 		if level = slog.LevelWarn; e.Status != 0 {
-			// A stream that broke later has a record of its repair or download.
+			// The stream broke after the response had started. Its repair or download is
+			// logged separately.
 			level = slog.LevelDebug
 		}
 	case observe.Failed:

@@ -333,8 +333,8 @@ func TestKeysFlood(t *testing.T) {
 	})
 }
 
-// TestKeysColdStart: a stranger keeps asking for invented issuers while a
-// sandbox, whose issuer's keys are not there yet, asks for the first time.
+// TestKeysColdStart: while a stranger floods the cache with invented issuers, a sandbox's
+// first request still gets its issuer's keys, which are not cached yet.
 func TestKeysColdStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := publishing("a")

@@ -110,10 +110,10 @@ type Options struct {
 	// one. Otherwise stops and snapshots take as long as the work, and the response
 	// waits for their end.
 	Realistic bool
-	// RateLimits counts requests and responds with 429 to those above the
-	// limits of the service: 20 creations in three seconds, 20 deletions in
-	// one, 1000 other requests in a minute. Otherwise the headers report a
-	// quota that never runs low.
+	// RateLimits counts requests and responds with 429 to those above the limits of the
+	// service: 20 creations in three seconds, 20 deletions in one, 1000 other requests in
+	// a minute. If it is false, no request is limited, and the headers report a quota
+	// that never runs low.
 	RateLimits bool
 
 	// MaxUpload limits the size of the body of a file upload, compressed, in

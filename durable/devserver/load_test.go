@@ -135,9 +135,10 @@ func TestManySessions(t *testing.T) {
 	t.Logf("memory of the service: %d MiB, %d before", memory(t, service.Process.Pid)>>10, before>>10)
 }
 
-// TestManyViewers: all viewers of one session see all ends. It logs how long that takes
-// after the command's POST, and the service's memory. SANDBOX_DURABLE_VIEWERS is the number
-// of viewers.
+// TestManyViewers: every viewer of one session sees the end of every command. It logs the
+// delay between a command's POST and that event, and the service's memory.
+// SANDBOX_DURABLE_VIEWERS is the number of viewers; docs/durable-service.md has the
+// figures for 100.
 func TestManyViewers(t *testing.T) {
 	const commands = 5
 	n := number(t, "SANDBOX_DURABLE_VIEWERS", 20, 100)

@@ -122,9 +122,9 @@ var tellings = map[string]func(t *testing.T, a *asker, h []*history.HistoryEvent
 	},
 }
 
-// TestOnlyDecided cuts each recorded history before and after the start of each decision. A
-// worker that replays it for a query must report what the earlier decisions made, and
-// nothing of the next one: an update could change that decision.
+// TestOnlyDecided cuts each recorded history before and after the start of each decision.
+// A worker that replays it for a query must report the results of the earlier decisions
+// only. The next one is still open: an update could change it.
 func TestOnlyDecided(t *testing.T) {
 	a := newAsker(t)
 	for _, file := range histories(t) {

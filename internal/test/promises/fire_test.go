@@ -38,8 +38,9 @@ func (y *tally) add(what string) {
 	y.counts[what]++
 }
 
-// fireScript is what the call's command runs: its name stands in the sandbox's
-// own record once for each run. It prints lines, single bytes, or a long line.
+// script returns the call's command and its expected output. Each run appends the
+// command's name to a file in the sandbox. The output is lines, single bytes, or one long
+// line.
 func (c *fireCall) script() (name string, args []string, out, errs string) {
 	name = fmt.Sprintf("call-%05d", c.n)
 	const body = `echo "$0" >> lines; i=0; `

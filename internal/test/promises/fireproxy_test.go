@@ -181,7 +181,7 @@ func (f *fire) rewrite(p *httputil.ProxyRequest) {
 	p.SetURL(&url.URL{Scheme: f.target.Scheme, Host: f.target.Host})
 }
 
-// begin makes a call out of its number, and the context that marks its requests.
+// begin returns call number n with a context that marks its requests.
 func (f *fire) begin(ctx context.Context, n int) (context.Context, *fireCall, func()) {
 	rng := rand.New(rand.NewPCG(f.seed, uint64(n)))
 	c := &fireCall{n: n, rng: rng, box: f.boxes[n%len(f.boxes)], began: time.Now(), before: -1}

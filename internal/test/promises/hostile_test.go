@@ -38,8 +38,8 @@ func (s *slowEnd) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestAfterTheLastRecord: data after the record of a command's end is ignored,
-// and neither delays the call nor makes it fail, whenever it ends.
+// TestAfterTheLastRecord: whatever follows the record of a command's end is ignored. It
+// neither delays the call nor makes it fail, even if the response ends late.
 func TestAfterTheLastRecord(t *testing.T) {
 	for name, rest := range map[string]string{"nothing": "", "garbage": "garbage\n", "garbage without an end": "garbage"} {
 		for _, after := range []time.Duration{0, 250 * time.Millisecond} {

@@ -52,8 +52,8 @@ func driveInMaking(d *drive) *reply.Error {
 	return reply.Fail(http.StatusConflict, "conflict", "The drive '%s' is still being made.", d.rec.Key.Name)
 }
 
-// findDriveLocked returns the drive with a name or ID, of a project or of any if project
-// is empty.
+// findDriveLocked returns the drive with the given name or ID. If project is empty, it
+// searches all projects.
 func (st *Store) findDriveLocked(project, nameOrID string) *drive {
 	if d := st.drives[Key{project, nameOrID}]; d != nil {
 		return d

@@ -30,8 +30,8 @@ const (
 // be requested.
 type State struct {
 	Version int `json:"version"`
-	// Kind names the layers of the snapshots, because hosts of another kind can't use
-	// them.
+	// Kind is the kind of host that wrote the layers of the snapshots. Hosts of another
+	// kind can't use them.
 	Kind      string           `json:"kind"`
 	Offset    time.Duration    `json:"clockOffset"`
 	Sandboxes []sandboxRecord  `json:"sandboxes"`

@@ -325,9 +325,9 @@ func (l *reader) terminalOrTag(words []string) (n int, err error) {
 	return 0, nil
 }
 
-// ssh is the annotation of commands that programs call instead of ssh. Its value lists
-// the options of ssh that the command accepts and ignores: those with a value, a space,
-// and the others.
+// ssh is the annotation of commands that programs call instead of ssh. It lists the
+// options of ssh that the command accepts and ignores: first those that take a value,
+// then, after a space, the others.
 const ssh = "ssh"
 
 // sshOption reads an option with ssh's meaning, after the word of such a command. It
