@@ -447,7 +447,7 @@ func TestRemoveStarted(t *testing.T) {
 	d.ok("exec", "again", "--", "true")
 	d.ok("stop", "again") // with new work, and stopped as before
 	screen.press("y\n")
-	screen.until("left alone")
+	screen.until("used after it was found")
 	assert.Equal(t, 5, screen.ended(), screen.text())
 	assert.Equal(t, "again\n", d.ok("ls", "-a", "-q"))
 }
