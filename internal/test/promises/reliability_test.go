@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strconv"
@@ -526,7 +527,8 @@ func TestDeletedSandboxIsNoMissingFile(t *testing.T) {
 }
 
 // TestFilesOfAnEndedSession: a file operation whose program was killed because
-// its session ended says so; one whose program alone was killed does not.
+// its session ended says so; one whose program alone was killed does not. Neither leaves a
+// process behind.
 func TestFilesOfAnEndedSession(t *testing.T) {
 	needs.GNU(t)
 	t.Parallel()
@@ -564,6 +566,8 @@ func TestFilesOfAnEndedSession(t *testing.T) {
 			err := <-result
 			require.Error(t, err)
 			assert.Equal(t, name != "alone", errors.Is(err, sandbox.ErrStopped), "%v", err)
+			srv.Close()
+			assert.Error(t, exec.Command("pgrep", "-f", pipe).Run(), "a program outlived its sandbox")
 		})
 	}
 }

@@ -8,9 +8,6 @@ import (
 	"time"
 )
 
-// HasMarker says whether processes can be found by a variable in their environment.
-const HasMarker = false
-
 // StopSignal stops a process.
 const StopSignal = syscall.SIGSTOP
 

@@ -12,9 +12,6 @@ import (
 	"time"
 )
 
-// HasMarker says whether processes can be found by a variable in their environment.
-const HasMarker = true
-
 // procStat is the content of /proc/PID/stat.
 type procStat struct {
 	state            byte

@@ -13,9 +13,6 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/inside"
 )
 
-// HasMarker says whether processes can be found by a variable in their environment.
-const HasMarker = false
-
 // StopSignal stops a process.
 const StopSignal = syscall.Signal(19) // not there, which is not an error of those who send it
 

@@ -7,15 +7,15 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// leftovers are process groups that outlived their leader, for systems on which processes
-// can't be found by their box.
+// leftovers are process groups that outlived their leader. Their processes need not have
+// the box's marker: the client's own programs start with "env -i".
 type leftovers struct {
 	mu     sync.Mutex
 	groups map[int]struct{}
 }
 
 func (l *leftovers) add(pid int) {
-	if backend.HasMarker || backend.SignalGroup(pid, 0) != nil {
+	if backend.SignalGroup(pid, 0) != nil {
 		return
 	}
 	l.mu.Lock()
@@ -30,6 +30,9 @@ func (l *leftovers) kill() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for pid := range l.groups {
+		if !backend.IsGone(pid) {
+			continue // a stranger that has this number now
+		}
 		_ = backend.SignalGroup(pid, syscall.SIGKILL)
 	}
 	l.groups = nil
