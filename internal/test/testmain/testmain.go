@@ -97,16 +97,13 @@ var (
 	// keptPrefixes are of Go, of Nix, and of these tests.
 	keptPrefixes = []string{"GO", "CGO_", "NIX_", "SANDBOX_", "SANDBOXTEST_"}
 	// settings are of the programs that are tested.
-	settings = []string{"SANDBOX_DEFAULTS", "SANDBOX_NAME", "SANDBOX_PROJECT", "SANDBOX_SCOPE", "SANDBOX_TOKEN", "SANDBOX_BOX_ID", "SANDBOX_CONTROL_URL", "SANDBOX_CONTROL_TOKEN"}
+	settings = []string{"SANDBOX_NAME", "SANDBOX_PROJECT", "SANDBOX_SCOPE", "SANDBOX_TOKEN", "SANDBOX_BOX_ID", "SANDBOX_CONTROL_URL", "SANDBOX_CONTROL_TOKEN"}
 )
 
 func kept(name string) bool {
 	name = strings.ToUpper(name) // for Windows, and no harm elsewhere but to http_proxy, which is not kept
 	if slices.Contains(settings, name) {
 		return false
-	}
-	if strings.HasPrefix(name, "VERCEL_") {
-		return os.Getenv("SANDBOX_LIVE") != "" // the account of tests with the hosted API
 	}
 	return slices.Contains(keptNames, name) || slices.ContainsFunc(keptPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
