@@ -463,7 +463,7 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 	}
 	owner := "" // of the mark
 	if o.OnCreate != nil {
-		owner = onceMark + rand.Text()
+		owner = markPrefix + rand.Text()
 	}
 	var why error // why there was another round
 	lost, waited := 0, time.Duration(0)
@@ -546,7 +546,7 @@ func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions,
 // due OnResume has run. again means that it must be looked up again.
 func (s *Sandbox) complete(ctx context.Context, o *CreateOptions, owner, mark string) (_ *Sandbox, again bool, err error) {
 	switch {
-	case o.OnCreate == nil || mark == "" || s.hookOf(ctx) != nil:
+	case o.OnCreate == nil || mark == "" || s.inHook(ctx):
 		if !o.NoResume {
 			err = s.runResumeHook(ctx)
 		}

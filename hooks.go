@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
@@ -17,20 +18,22 @@ import (
 // hookGrace is how long a hook may take to return after its context ended.
 const hookGrace = time.Second
 
-var errHookLeft = errors.New("the hook ended its goroutine instead of returning")
+// errHookExited is the error of a hook until it returns. It remains if the hook calls
+// runtime.Goexit, as t.FailNow does.
+var errHookExited = errors.New("the hook ended its goroutine instead of returning")
 
-// hooksOr returns the hooks of a call or, where it has none, those of the client
-// for the sandbox.
-func (c *Client) hooksOr(onCreate, onResume Hook, sb func() Info) (Hook, Hook) {
+// hooksOr returns the given hooks. A nil one is replaced by the client's for the
+// sandbox that info describes.
+func (c *Client) hooksOr(onCreate, onResume Hook, info func() Info) (Hook, Hook) {
 	if c.hooks == nil || onCreate != nil && onResume != nil {
 		return onCreate, onResume
 	}
-	itsCreate, itsResume := c.hooks(sb())
+	clientCreate, clientResume := c.hooks(info())
 	if onCreate == nil {
-		onCreate = itsCreate
+		onCreate = clientCreate
 	}
 	if onResume == nil {
-		onResume = itsResume
+		onResume = clientResume
 	}
 	return onCreate, onResume
 }
@@ -40,7 +43,7 @@ func (c *Client) hooksOr(onCreate, onResume Hook, sb func() Info) (Hook, Hook) {
 func (s *Sandbox) resumeHook(session *Session) Hook {
 	s.st.mu.Lock()
 	c, id := s.st.client, session.ID()
-	due := s.st.resumed == id && s.st.hooked != id
+	due := s.st.resumedID == id && s.st.hookedID != id
 	s.st.mu.Unlock()
 	if c == nil || !due {
 		return nil
@@ -52,7 +55,7 @@ func (s *Sandbox) resumeHook(session *Session) Hook {
 // runResumeHook runs the OnResume hook if it is due for the current session.
 func (s *Sandbox) runResumeHook(ctx context.Context) error {
 	session := s.CurrentSession()
-	if session == nil || s.hookOf(ctx) != nil {
+	if session == nil || s.inHook(ctx) {
 		return nil
 	}
 	hook := s.resumeHook(session)
@@ -66,12 +69,18 @@ func (s *Sandbox) runResumeHook(ctx context.Context) error {
 		return err
 	}
 	s.st.mu.Lock()
-	s.st.hooked = s.st.current.ID() // the hook may have moved on to the next session
+	s.st.hookedID = s.st.current.ID() // the hook's calls may have started another session
 	s.st.mu.Unlock()
 	return nil
 }
 
-// hookKey finds the run of a sandbox's hook in the hook's context.
+// hookRun is one run of a hook. Until the hook has returned, its calls do not wait for
+// the resume that the hook is part of.
+type hookRun struct {
+	returned atomic.Bool
+}
+
+// hookKey is the key under which the context of a sandbox's hook holds its hookRun.
 type hookKey struct {
 	name    string
 	created int64
@@ -82,70 +91,67 @@ func (s *Sandbox) hookKey() hookKey {
 	return hookKey{info.Name, info.CreatedAt.UnixMilli()}
 }
 
-// hookOf returns the running hook that makes a call: by the handle that it
-// received, or by its context and another handle. It is nil for other calls.
-func (s *Sandbox) hookOf(ctx context.Context) *hookRun {
-	if s.hook != nil && !s.hook.over.Load() {
-		return s.hook
+// inHook reports whether a hook of the sandbox makes the call: with the handle that the
+// hook received, or with its context and another handle.
+func (s *Sandbox) inHook(ctx context.Context) bool {
+	if s.hook != nil && !s.hook.returned.Load() {
+		return true
 	}
-	if run, ok := ctx.Value(s.hookKey()).(*hookRun); ok && !run.over.Load() {
-		return run
-	}
-	return nil
+	run, ok := ctx.Value(s.hookKey()).(*hookRun)
+	return ok && !run.returned.Load()
 }
 
-// runHook calls a hook with a handle and a context that identify the hook's own
-// calls.
+// runHook calls a hook with a handle and a context by which inHook recognizes its calls.
 func (s *Sandbox) runHook(ctx context.Context, name string, hook Hook) (err error) {
-	inside, e := s.st.client.beginEvent(ctx, s, observe.Event{Kind: observe.Hook, Operation: name})
-	// What the hook starts may outlive the hook, so its context ends with the
-	// caller's only while the hook runs.
-	lasting, end := context.WithCancelCause(context.WithoutCancel(inside))
-	stop := context.AfterFunc(inside, func() { end(api.ContextError(inside)) })
+	ctx, e := s.st.client.beginEvent(ctx, s, observe.Event{Kind: observe.Hook, Operation: name})
+	// The hook's context ends with the caller's only while the hook runs: what the hook
+	// starts may outlive it.
+	hookCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	detach := context.AfterFunc(ctx, func() { cancel(api.ContextError(ctx)) })
 	run := &hookRun{}
-	err = errHookLeft
+	err = errHookExited
 	defer func() {
-		run.over.Store(true)
-		stop()
+		run.returned.Store(true)
+		detach()
 		endEvent(&e, err)
 		if err != nil {
-			end(err)
+			cancel(err)
 		}
 	}()
-	lasting = context.WithValue(lasting, s.hookKey(), run)
-	if err = hook(lasting, &Sandbox{st: s.st, hook: run}); err != nil {
+	hookCtx = context.WithValue(hookCtx, s.hookKey(), run)
+	if err = hook(hookCtx, &Sandbox{st: s.st, hook: run}); err != nil {
 		err = fmt.Errorf("sandbox: %s of %q: %w", name, s.Name(), err)
 	}
 	return err
 }
 
-// A sandbox that GetOrCreate makes with an OnCreate has the tag creationMark until
-// OnCreate has succeeded. Other calls wait for that. The process that runs OnCreate
-// changes the tag's value every markInterval, so a value that stays the same for
-// abandonedAfter belongs to a process that died: one of the waiting calls writes
-// a value of its own and runs OnCreate again. No clock but the waiting process's
-// monotonic one decides. Only the call that created the sandbox ever deletes it.
+// A sandbox that GetOrCreate creates with an OnCreate has the tag creationMark until
+// OnCreate has succeeded. Other calls wait for that. The call that runs OnCreate changes
+// the tag's value every markInterval. If a waiting call sees the same value for
+// abandonedAfter, by its own monotonic clock, it writes a value of its own and runs
+// OnCreate again: the other process has died. Only the call that created the sandbox
+// deletes it.
 const (
 	// creationMark is the name of the tag. Handles do not show it.
 	creationMark = "go-sandbox-creation"
-	// onceMark is the prefix of the tag's value. The owner's random name follows, and
-	// then a counter of changes.
-	onceMark = "once-"
+	// markPrefix begins each value of the tag. A random name of the owner follows, and
+	// after the first change the number of changes.
+	markPrefix = "once-"
 
 	markInterval   = time.Minute
 	abandonedAfter = 3 * time.Minute
-	// takeOverPause is how long a call waits after it has taken the mark: of several
-	// that do so at once, the last one keeps it.
+	// takeOverPause is how long a call waits after it has written its value. If several
+	// calls do so at once, the last one takes over.
 	takeOverPause = 5 * time.Second
-	// markTime limits a change of the mark by a call that may be over.
-	markTime = 30 * time.Second
-	// deleteTime limits the deletion of an incomplete sandbox.
+	// markTime and deleteTime limit requests that continue after the caller's context has
+	// ended: a change of the mark, and the deletion of an incomplete sandbox.
+	markTime   = 30 * time.Second
 	deleteTime = 10 * time.Second
 )
 
 // errSetupTaken reports that another call has taken over OnCreate, or that the
 // sandbox is gone. The sandbox must be looked up again.
-var errSetupTaken = errors.New("sandbox: another call has taken over OnCreate")
+var errSetupTaken = errors.New("sandbox: another call has taken over OnCreate, or deleted the sandbox")
 
 // withMark returns tags with the mark, or without one if value is empty.
 func withMark(tags map[string]string, value string) map[string]string {
@@ -161,7 +167,7 @@ func withMark(tags map[string]string, value string) map[string]string {
 	return marked
 }
 
-// mark returns the last known value of the tag; empty if OnCreate is not due.
+// mark returns the last known value of the tag. It is empty if OnCreate is not due.
 func (s *Sandbox) mark() string { return s.metadata().Tags[creationMark] }
 
 // readMark fetches the tags and returns the mark.
@@ -187,18 +193,70 @@ func (s *Sandbox) writeMark(ctx context.Context, value string) error {
 	return err
 }
 
-// setup is one run of OnCreate by this process.
+// setup is one run of OnCreate.
 type setup struct {
 	sb *Sandbox
-	// owner begins the values of the mark that are this run's. It is empty if there
-	// is no mark.
+	// owner is the prefix of the marks that this run writes. It is empty in Create, which
+	// uses no mark because no other call waits.
 	owner string
 	// creator is set if this call created the sandbox.
 	creator bool
 }
 
-// change changes the mark, or removes it if value is empty. It does nothing if
-// there is none, as after another client has replaced all tags.
+// run runs OnCreate, changes the mark meanwhile, and removes it if OnCreate succeeds.
+// If OnCreate fails, the creator deletes the sandbox, because later calls would take it
+// for a complete one. If another call takes over, the hook's context ends and the error
+// is errSetupTaken.
+func (u *setup) run(ctx context.Context, onCreate Hook) (err error) {
+	hookCtx, cancelHook := context.WithCancelCause(ctx)
+	stopMark := u.keepMark(ctx, cancelHook)
+	err = errHookExited
+	defer func() {
+		stopMark()
+		taken := errors.Is(context.Cause(hookCtx), errSetupTaken)
+		cancelHook(nil)
+		switch ctx := context.WithoutCancel(ctx); {
+		case taken:
+			err = errSetupTaken
+		case err != nil && u.creator:
+			err = u.discard(ctx, err)
+		case err == nil && u.owner != "":
+			if err = u.change(ctx, ""); err != nil && !errors.Is(err, errSetupTaken) {
+				err = fmt.Errorf("sandbox: OnCreate of %q has succeeded, but will run again because its tag %s remains: %w", u.sb.Name(), creationMark, err)
+			}
+		}
+	}()
+	return u.sb.runHook(hookCtx, "OnCreate", onCreate)
+}
+
+// keepMark changes the mark every markInterval until stop is called, which waits for a
+// change in flight. If another call takes over, keepMark ends the hook.
+func (u *setup) keepMark(ctx context.Context, cancelHook context.CancelCauseFunc) (stop func()) {
+	if u.owner == "" {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for n := 1; api.Sleep(ctx, markInterval); n++ {
+			// A canceled change could take effect after the mark is removed.
+			err := u.change(context.WithoutCancel(ctx), fmt.Sprintf("%s-%d", u.owner, n))
+			if errors.Is(err, errSetupTaken) {
+				cancelHook(err)
+				return
+			}
+			// After another error the next change may succeed.
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// change changes the mark, or removes it if value is empty. It does nothing if the
+// sandbox has none because another client has replaced all tags.
 func (u *setup) change(ctx context.Context, value string) error {
 	ctx, cancel := context.WithTimeout(ctx, markTime)
 	defer cancel()
@@ -212,69 +270,25 @@ func (u *setup) change(ctx context.Context, value string) error {
 	return u.sb.writeMark(ctx, value)
 }
 
-// run runs OnCreate while it keeps the mark, and then removes the mark. It ends the
-// hook and returns errSetupTaken if another call has taken over or the sandbox
-// is gone. If the hook fails, the sandbox that this call created is deleted, because
-// later calls would take it for a complete one.
-func (u *setup) run(ctx context.Context, onCreate Hook) (err error) {
-	held, lose := context.WithCancelCause(ctx)
-	keeping, stop := context.WithCancel(ctx)
-	kept := make(chan struct{})
-	go func() {
-		defer close(kept)
-		u.keepMark(keeping, lose)
-	}()
-	err = errHookLeft
-	defer func() {
-		stop()
-		<-kept
-		taken := errors.Is(context.Cause(held), errSetupTaken)
-		lose(nil)
-		switch late := context.WithoutCancel(ctx); {
-		case taken:
-			err = errSetupTaken
-		case err != nil && u.creator:
-			err = u.discard(late, err)
-		case err == nil && u.owner != "":
-			if err = u.change(late, ""); err != nil && !errors.Is(err, errSetupTaken) {
-				err = fmt.Errorf("sandbox: OnCreate of %q has succeeded, but will run again because its tag %s remains: %w", u.sb.Name(), creationMark, err)
-			}
-		}
-	}()
-	return u.sb.runHook(held, "OnCreate", onCreate)
-}
-
-// keepMark changes the mark until ctx ends. A change that fails is left to the next
-// one.
-func (u *setup) keepMark(ctx context.Context, lose context.CancelCauseFunc) {
-	for n := 1; u.owner != "" && api.Sleep(ctx, markInterval); n++ {
-		// A canceled change could take effect after the mark is removed.
-		err := u.change(context.WithoutCancel(ctx), fmt.Sprintf("%s-%d", u.owner, n))
-		if errors.Is(err, errSetupTaken) {
-			lose(err)
-			return
-		}
-	}
-}
-
-// discard deletes the sandbox unless another call has taken over, and returns the
-// error of the hook.
-func (u *setup) discard(ctx context.Context, err error) error {
+// discard deletes the sandbox after OnCreate has failed, and returns the hook's error. It
+// keeps a sandbox whose mark is another call's or gone: other calls may use it.
+func (u *setup) discard(ctx context.Context, hookErr error) error {
 	ctx, cancel := context.WithTimeout(ctx, deleteTime)
 	defer cancel()
-	mark, deleteErr := "", error(nil)
+	var err error
 	if u.owner != "" {
-		if mark, deleteErr = u.sb.readMark(ctx); deleteErr == nil && !strings.HasPrefix(mark, u.owner) {
-			return err
+		var mark string
+		if mark, err = u.sb.readMark(ctx); err == nil && !strings.HasPrefix(mark, u.owner) {
+			err = errSetupTaken
 		}
 	}
-	if deleteErr == nil {
-		deleteErr = u.sb.Delete(ctx, nil)
+	if err == nil {
+		err = u.sb.Delete(ctx, nil)
 	}
-	if deleteErr == nil || errors.Is(deleteErr, errSetupTaken) || errors.Is(deleteErr, ErrNotFound) {
-		return err
+	if err == nil || errors.Is(err, errSetupTaken) || errors.Is(err, ErrNotFound) {
+		return hookErr
 	}
-	return fmt.Errorf("%w; deleting the incomplete sandbox failed: %w", err, deleteErr)
+	return fmt.Errorf("%w; deleting the incomplete sandbox failed: %w", hookErr, err)
 }
 
 // awaitOnCreate returns once the OnCreate of another call has succeeded, or this
@@ -284,7 +298,7 @@ func (s *Sandbox) awaitOnCreate(ctx context.Context, onCreate Hook) error {
 	if err != nil {
 		return err
 	}
-	sleep := func(d time.Duration) error {
+	sleepAndReadMark := func(d time.Duration) error {
 		if !api.Sleep(ctx, d) {
 			return &RequestError{operation: "wait for OnCreate", sandbox: s.Name(), Err: api.ContextError(ctx)}
 		}
@@ -292,29 +306,28 @@ func (s *Sandbox) awaitOnCreate(ctx context.Context, onCreate Hook) error {
 		return err
 	}
 	c.api.Log(ctx, slog.LevelInfo, "sandbox: waits for the OnCreate of another call", slog.String("sandbox", s.Name()))
-	begun := time.Now()
-	seen, since := s.mark(), begun
-	for s.mark() != "" {
-		if s.mark() != seen {
-			seen, since = s.mark(), time.Now()
-		}
+	begin := time.Now()
+	for seen, since := s.mark(), begin; s.mark() != ""; {
 		if time.Since(since) < abandonedAfter {
-			pause := max(pollInterval, min(time.Since(begun)/20, slowestLook))
-			if err := sleep(c.api.PollPause(api.GetSandbox, pause)); err != nil {
+			pause := max(pollInterval, min(time.Since(begin)/20, slowestLook))
+			if err := sleepAndReadMark(c.api.PollPause(api.GetSandbox, pause)); err != nil {
 				return err
 			}
-			continue
+		} else {
+			c.api.Log(ctx, slog.LevelWarn, "sandbox: takes over an OnCreate that its process has not continued", slog.String("sandbox", s.Name()))
+			u := &setup{sb: s, owner: markPrefix + rand.Text()}
+			if err := s.writeMark(ctx, u.owner); err != nil {
+				return err
+			}
+			if err := sleepAndReadMark(takeOverPause); err != nil {
+				return err
+			}
+			if s.mark() == u.owner {
+				return u.run(ctx, onCreate)
+			}
 		}
-		u := &setup{sb: s, owner: onceMark + rand.Text()}
-		c.api.Log(ctx, slog.LevelWarn, "sandbox: takes over an OnCreate that its process has not continued", slog.String("sandbox", s.Name()))
-		if err := s.writeMark(ctx, u.owner); err != nil {
-			return err
-		}
-		if err := sleep(takeOverPause); err != nil {
-			return err
-		}
-		if s.mark() == u.owner {
-			return u.run(ctx, onCreate)
+		if s.mark() != seen {
+			seen, since = s.mark(), time.Now()
 		}
 	}
 	return nil

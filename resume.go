@@ -46,7 +46,7 @@ const (
 // them waits for it. The cause, and its error if there is one, are for observers.
 func (s *Sandbox) resume(ctx context.Context, stale *Session, cause string, causeErr error) (*Session, error) {
 	why := observe.Event{Kind: observe.Resume, Cause: cause, CauseErr: causeErr}
-	if s.hookOf(ctx) != nil {
+	if s.inHook(ctx) {
 		// Waiting for the resume that this call is part of would never end.
 		if cur := s.CurrentSession(); cur != nil && cur != stale {
 			return cur, nil
@@ -120,7 +120,7 @@ func (s *Sandbox) share(ctx context.Context, stale *Session, why observe.Event) 
 // runResume performs a shared resume: it starts a session in place of stale and
 // runs the OnResume hook.
 func (s *Sandbox) runResume(call *resumeCall, stale *Session, why observe.Event) {
-	call.err = fmt.Errorf("sandbox: OnResume of %q: %w", s.Name(), errHookLeft)
+	call.err = fmt.Errorf("sandbox: OnResume of %q: %w", s.Name(), errHookExited)
 	defer func() {
 		s.st.mu.Lock()
 		if s.st.resuming == call {
@@ -229,7 +229,7 @@ func (s *Sandbox) ready(ctx context.Context) (*Session, error) {
 	s.st.mu.Lock()
 	cur, calm := s.st.current, s.st.resuming == nil
 	s.st.mu.Unlock()
-	if cur != nil && (s.hookOf(ctx) != nil || calm && s.resumeHook(cur) == nil) {
+	if cur != nil && (s.inHook(ctx) || calm && s.resumeHook(cur) == nil) {
 		return cur, nil
 	}
 	return s.resume(ctx, nil, causeHook, nil)

@@ -59,17 +59,11 @@ type sandboxState struct {
 	current  *Session // nil for handles from JSON without one
 	deleted  bool
 	resuming *resumeCall
-	// resumed is the ID of the last session that a request of this handle started,
-	// and hooked of the last one that OnResume ran for.
-	resumed, hooked string
+	// resumedID is the ID of the last session that a request of this handle started,
+	// and hookedID of the last one that OnResume ran for.
+	resumedID, hookedID string
 
 	defaultUser atomic.Pointer[accounts.Identity] // nil until it is known
-}
-
-// hookRun is one run of a hook. Until it is over, calls made by the hook do not
-// wait for the resume that the hook is part of.
-type hookRun struct {
-	over atomic.Bool
 }
 
 // resumeCall is a resume that several callers may wait for.
@@ -310,7 +304,7 @@ func (s *Sandbox) refreshInfo(ctx context.Context, c *Client) error {
 
 func (st *sandboxState) setResumed(resp *wire.SandboxResponse) {
 	if resp.Resumed {
-		st.resumed = resp.Session.ID
+		st.resumedID = resp.Session.ID
 	}
 }
 
