@@ -37,14 +37,17 @@ const (
 	takesEnv = "SANDBOX_POOL_TAKES"
 )
 
+// lease is longer than any delay of a busy machine.
+const lease = 16 * time.Second
+
 // sharedOptions returns the options of all processes' pools. Reset removes the record of
-// takes. The lease is longer than any delay of a busy machine.
+// takes.
 func sharedOptions(stopped bool, version string, size int) pool.Options {
 	return pool.Options{
 		Name: "shared", Version: version, Size: size,
 		Warm: func(ctx context.Context, sb *sandbox.Sandbox) error {
 			return sb.FS().WriteFile(ctx, "version", []byte(version), 0o644)
-		}, Lease: 16 * time.Second, Stopped: stopped,
+		}, Lease: lease, Stopped: stopped,
 		Reset: func(ctx context.Context, sb *sandbox.Sandbox) error { return sb.FS().Remove(ctx, "takes") },
 	}
 }
@@ -198,6 +201,7 @@ func TestKilledPools(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			began := time.Now()
+			srv.Advance(lease) // what killed processes had taken times out
 			p, err := pool.New(ctx, srv.Client(), sharedOptions(stopped, "drains", size))
 			require.NoError(t, err)
 			require.NoError(t, p.Drain(ctx))
@@ -260,28 +264,28 @@ func (w *process) closeInput(t *testing.T) {
 func TestAdopt(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	srv := emulator(t)
-	opts := pool.Options{Name: "adopted", Lease: 16 * time.Second}
-	network := testkit.Transport(t)
-	noExtend := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
-		if strings.HasSuffix(r.URL.Path, "/extend-timeout") {
-			<-r.Context().Done()
-			return nil, r.Context().Err()
-		}
-		return network.RoundTrip(r)
-	})}})
-	first, err := pool.New(t.Context(), noExtend, opts)
-	require.NoError(t, err)
-	waitReady(t, first, 1)
-	second := openPool(t, srv.Client(), opts)
-	waitReady(t, second, 2) // its own and the adopted one
-	names := map[string]bool{}
-	for _, p := range []*pool.Pool{second, second, first} {
-		box, err := p.Take(t.Context(), "")
+	inBubble(t, func(t *testing.T, srv *sandboxtest.Server, network http.RoundTripper) {
+		opts := pool.Options{Name: "adopted", Lease: time.Minute}
+		noExtend := clientOver(t, srv, canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/extend-timeout") {
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			}
+			return network.RoundTrip(r)
+		}))
+		first, err := pool.New(t.Context(), noExtend, opts)
 		require.NoError(t, err)
-		assert.False(t, names[box.Name()], "taken twice")
-		names[box.Name()] = true
-		defer func() { assert.NoError(t, box.Delete(context.WithoutCancel(t.Context()))) }()
-	}
-	require.NoError(t, first.Close(t.Context()))
+		waitReady(t, first, 1)
+		second := openPool(t, clientOver(t, srv, network), opts)
+		waitReady(t, second, 2) // its own and the adopted one
+		names := map[string]bool{}
+		for _, p := range []*pool.Pool{second, second, first} {
+			box, err := p.Take(t.Context(), "")
+			require.NoError(t, err)
+			assert.False(t, names[box.Name()], "taken twice")
+			names[box.Name()] = true
+			defer func() { assert.NoError(t, box.Delete(context.WithoutCancel(t.Context()))) }()
+		}
+		require.NoError(t, first.Close(t.Context()))
+	})
 }

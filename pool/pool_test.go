@@ -223,49 +223,6 @@ func TestUnusable(t *testing.T) {
 	assert.Zero(t, never.Stats().Taken)
 }
 
-// TestHostileSandbox: a sandbox whose programs never exit is neither handed out nor kept,
-// and does not delay others.
-func TestHostileSandbox(t *testing.T) {
-	t.Parallel()
-	for name, stopped := range map[string]bool{"running": false, "stopped": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			srv := emulator(t)
-			var hostile atomic.Value // its name
-			hostile.Store("")
-			for _, program := range []string{"mkdir", "sh"} {
-				srv.HandleCommand(program, func(ctx context.Context, inv *sandboxtest.Invocation) int {
-					if inv.Sandbox == hostile.Load() {
-						<-ctx.Done()
-					}
-					return 0
-				})
-			}
-			p := openPool(t, srv.Client(), pool.Options{
-				Name: "hostile", Version: "1", Stopped: stopped, Lease: 10 * time.Second,
-				Reset: func(context.Context, *sandbox.Sandbox) error { return nil },
-			})
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			box, err := p.Take(ctx, "")
-			require.NoError(t, err)
-			require.NoError(t, box.Return(ctx))
-			hostile.Store(box.Name())
-			for range 3 {
-				other, err := p.Take(ctx, "")
-				require.NoError(t, err)
-				assert.NotEqual(t, box.Name(), other.Name())
-				require.NoError(t, other.Delete(ctx))
-			}
-			other, err := p.Take(ctx, "")
-			require.NoError(t, err)
-			hostile.Store(other.Name())
-			require.ErrorIs(t, other.Return(ctx), context.DeadlineExceeded)
-			assert.NoError(t, ctx.Err(), "Return has its own time limit")
-		})
-	}
-}
-
 // relayedRequest is a request from a testing/synctest bubble. A goroutine outside of the
 // bubble sends it.
 type relayedRequest struct {
@@ -277,10 +234,10 @@ type relayedRequest struct {
 	done    chan struct{}
 }
 
-// bubbleEmulator returns an emulator and a transport for a bubble. The bubble's time
-// stands still while a request is in flight. The emulator's clock follows that time, so
-// that everything that expires before a request is gone when the request arrives.
-func bubbleEmulator(t *testing.T) (*sandboxtest.Server, func() http.RoundTripper) {
+// inBubble runs a test in a testing/synctest bubble, with an emulator and a transport. The
+// bubble's time stands still while a request is in flight. The emulator's clock follows that
+// time, so that everything that expires before a request is gone when the request arrives.
+func inBubble(t *testing.T, test func(t *testing.T, srv *sandboxtest.Server, network http.RoundTripper)) {
 	t.Helper()
 	srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Start: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)})
 	var mu sync.Mutex
@@ -311,17 +268,15 @@ func bubbleEmulator(t *testing.T) (*sandboxtest.Server, func() http.RoundTripper
 			close((<-free).sent)
 		}
 	})
-	return srv, func() http.RoundTripper {
+	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		return canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
-			req := r.Clone(context.Background())
-			if r.Body != nil {
-				body, err := io.ReadAll(r.Body)
-				if err != nil {
-					return nil, err
-				}
-				req.Body = io.NopCloser(bytes.NewReader(body))
+		test(t, srv, canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
+			body, err := readBody(r)
+			if err != nil {
+				return nil, err
 			}
+			req := r.Clone(context.Background())
+			req.Body = io.NopCloser(bytes.NewReader(body))
 			c := <-free
 			defer func() { free <- c }()
 			c.req, c.elapsed = req, time.Since(began)
@@ -331,6 +286,66 @@ func bubbleEmulator(t *testing.T) (*sandboxtest.Server, func() http.RoundTripper
 				c.resp.Request = r
 			}
 			return c.resp, c.err
+		}))
+	})
+}
+
+// readBody returns the body of a request, which can still be sent.
+func readBody(r *http.Request) ([]byte, error) {
+	if r.Body == nil {
+		return nil, nil
+	}
+	body, err := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return body, err
+}
+
+// clientOver returns a client of srv that uses network.
+func clientOver(t *testing.T, srv *sandboxtest.Server, network http.RoundTripper) *sandbox.Client {
+	t.Helper()
+	return testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: network}})
+}
+
+// TestHostileSandbox: a sandbox whose programs never exit is neither handed out nor kept,
+// and does not delay others.
+func TestHostileSandbox(t *testing.T) {
+	t.Parallel()
+	for name, stopped := range map[string]bool{"running": false, "stopped": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, srv *sandboxtest.Server, network http.RoundTripper) {
+				var hostile atomic.Value // its name, which the pool's commands contain
+				hostile.Store("none")
+				c := clientOver(t, srv, canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
+					body, err := readBody(r)
+					if err == nil && testkit.IsRun(r) && bytes.Contains(body, []byte(hostile.Load().(string))) {
+						<-r.Context().Done()
+						return nil, r.Context().Err()
+					}
+					return network.RoundTrip(r)
+				}))
+				p := openPool(t, c, pool.Options{
+					Name: "hostile", Version: "1", Stopped: stopped,
+					Reset: func(context.Context, *sandbox.Sandbox) error { return nil },
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				box, err := p.Take(ctx, "")
+				require.NoError(t, err)
+				require.NoError(t, box.Return(ctx))
+				hostile.Store(box.Name())
+				for range 3 {
+					other, err := p.Take(ctx, "")
+					require.NoError(t, err)
+					assert.NotEqual(t, box.Name(), other.Name())
+					require.NoError(t, other.Delete(ctx))
+				}
+				other, err := p.Take(ctx, "")
+				require.NoError(t, err)
+				hostile.Store(other.Name())
+				require.ErrorIs(t, other.Return(ctx), context.DeadlineExceeded)
+				assert.NoError(t, ctx.Err(), "Return has its own time limit")
+			})
 		})
 	}
 }
@@ -339,12 +354,10 @@ func bubbleEmulator(t *testing.T) (*sandboxtest.Server, func() http.RoundTripper
 // sandbox that has left the pool is not deleted by it.
 func TestKeptAlive(t *testing.T) {
 	t.Parallel()
-	srv, transport := bubbleEmulator(t)
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *sandboxtest.Server, network http.RoundTripper) {
 		const lease = 5 * time.Minute
 		slow := make(chan struct{})
-		c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: transport()}})
-		p := openPool(t, c, pool.Options{
+		p := openPool(t, clientOver(t, srv, network), pool.Options{
 			Name: "alive", Version: "1", Lease: lease, Create: sandbox.CreateOptions{Tags: map[string]string{"mine": "stays"}},
 			Warm: func(ctx context.Context, _ *sandbox.Sandbox) error {
 				select {
@@ -389,18 +402,18 @@ func TestMaxAgeByServiceClock(t *testing.T) {
 		defer func() { assert.NoError(t, box.Delete(t.Context())) }()
 		return box.Name()
 	}
-	ready := names(t, srv)
+	ready := names(t, srv.Client())
 	srv.Advance(19 * time.Hour)
 	assert.Equal(t, ready, []string{take()})
 	waitReady(t, p, 1)
-	ready = names(t, srv)
+	ready = names(t, srv.Client())
 	srv.Advance(21 * time.Hour)
 	assert.NotContains(t, ready, take())
 }
 
-func names(t *testing.T, srv *sandboxtest.Server) (list []string) {
+func names(t *testing.T, c *sandbox.Client) (list []string) {
 	t.Helper()
-	for info, err := range srv.Client().List(t.Context(), nil) {
+	for info, err := range c.List(t.Context(), nil) {
 		require.NoError(t, err)
 		list = append(list, info.Name)
 	}
@@ -414,32 +427,34 @@ func TestDeployment(t *testing.T) {
 	for _, stopped := range []bool{false, true} {
 		t.Run(fmt.Sprint(stopped), func(t *testing.T) {
 			t.Parallel()
-			srv := emulator(t)
-			opts := [2]pool.Options{{Version: "1"}, {Version: "2"}}
-			for i := range opts {
-				opts[i].Name, opts[i].Stopped, opts[i].Lease = "deployed", stopped, 4*time.Second
-			}
-			before, err := pool.New(t.Context(), srv.Client(), opts[0])
-			require.NoError(t, err)
-			waitReady(t, before, 1)
-			old := names(t, srv)
-			srv.Advance(time.Second) // creation times have a resolution of a second
-			after := openPool(t, testkit.Client(t, srv, sandbox.ClientOptions{}), opts[1])
-			box, err := after.Take(t.Context(), "")
-			require.NoError(t, err)
-			assert.NotContains(t, old, box.Name())
-			require.NoError(t, box.Delete(t.Context()))
-			require.NoError(t, before.Close(t.Context()))
-			require.Eventually(t, func() bool { return !slices.Contains(names(t, srv), old[0]) }, patience, 10*time.Millisecond)
+			inBubble(t, func(t *testing.T, srv *sandboxtest.Server, network http.RoundTripper) {
+				c := clientOver(t, srv, network)
+				opts := [2]pool.Options{{Version: "1"}, {Version: "2"}}
+				for i := range opts {
+					opts[i].Name, opts[i].Stopped = "deployed", stopped
+				}
+				before, err := pool.New(t.Context(), c, opts[0])
+				require.NoError(t, err)
+				waitReady(t, before, 1)
+				old := names(t, c)
+				time.Sleep(time.Second) // creation times have a resolution of a second
+				after := openPool(t, clientOver(t, srv, network), opts[1])
+				box, err := after.Take(t.Context(), "")
+				require.NoError(t, err)
+				assert.NotContains(t, old, box.Name())
+				require.NoError(t, box.Delete(t.Context()))
+				require.NoError(t, before.Close(t.Context()))
+				require.Eventually(t, func() bool { return !slices.Contains(names(t, c), old[0]) }, patience, 10*time.Millisecond)
 
-			same, err := pool.New(t.Context(), srv.Client(), opts[1])
-			require.NoError(t, err)
-			again, err := same.Take(t.Context(), "")
-			require.NoError(t, err)
-			version := func(name string) string { return name[:strings.LastIndex(name, "-")] }
-			assert.Equal(t, version(box.Name()), version(again.Name()), "the same version")
-			require.NoError(t, again.Delete(t.Context()))
-			require.NoError(t, same.Close(t.Context()))
+				same, err := pool.New(t.Context(), c, opts[1])
+				require.NoError(t, err)
+				again, err := same.Take(t.Context(), "")
+				require.NoError(t, err)
+				version := func(name string) string { return name[:strings.LastIndex(name, "-")] }
+				assert.Equal(t, version(box.Name()), version(again.Name()), "the same version")
+				require.NoError(t, again.Delete(t.Context()))
+				require.NoError(t, same.Close(t.Context()))
+			})
 		})
 	}
 }
@@ -448,37 +463,42 @@ func TestDeployment(t *testing.T) {
 // whatever its holder does.
 func TestStoppedFreesMax(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]func(t *testing.T, srv *sandboxtest.Server, box *pool.Box){
-		"crashed": func(t *testing.T, srv *sandboxtest.Server, box *pool.Box) { assert.True(t, srv.Crash(box.Name())) },
-		"stopped": func(t *testing.T, _ *sandboxtest.Server, box *pool.Box) {
+	for name, lose := range map[string]func(t *testing.T, srv *sandboxtest.Server, c *sandbox.Client, box *pool.Box){
+		"crashed": func(t *testing.T, srv *sandboxtest.Server, _ *sandbox.Client, box *pool.Box) {
+			assert.True(t, srv.Crash(box.Name()))
+		},
+		"stopped": func(t *testing.T, _ *sandboxtest.Server, _ *sandbox.Client, box *pool.Box) {
 			_, err := box.Stop(t.Context(), nil)
 			assert.NoError(t, err)
 		},
-		"deleted": func(t *testing.T, _ *sandboxtest.Server, box *pool.Box) {
+		"deleted": func(t *testing.T, _ *sandboxtest.Server, _ *sandbox.Client, box *pool.Box) {
 			assert.NoError(t, box.Sandbox.Delete(t.Context(), nil))
 		},
-		"deleted by another": func(t *testing.T, srv *sandboxtest.Server, box *pool.Box) {
-			assert.NoError(t, srv.Client().Delete(t.Context(), box.Name(), nil))
+		"deleted by another": func(t *testing.T, _ *sandboxtest.Server, c *sandbox.Client, box *pool.Box) {
+			assert.NoError(t, c.Delete(t.Context(), box.Name(), nil))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			srv := emulator(t)
-			lease := 4 * time.Second
-			if name == "stopped" || name == "deleted" {
-				lease = 24 * time.Hour // the handle knows without a request of the pool
-			}
-			p := openPool(t, testkit.Client(t, srv, sandbox.ClientOptions{}), pool.Options{Name: "places", Max: 1, Lease: lease})
-			box, err := p.Take(t.Context(), "")
-			require.NoError(t, err)
-			lose(t, srv, box)
-			next, err := p.Take(t.Context(), "") // waits for room below Max
-			require.NoError(t, err)
-			assert.Equal(t, 1, p.Stats().Taken)
-			require.NoError(t, box.Delete(t.Context()))
-			assert.Equal(t, 1, p.Stats().Taken)
-			require.NoError(t, next.Delete(t.Context()))
-			assert.Zero(t, p.Stats().Taken)
+			inBubble(t, func(t *testing.T, srv *sandboxtest.Server, network http.RoundTripper) {
+				p := openPool(t, clientOver(t, srv, network), pool.Options{Name: "places", Max: 1})
+				box, err := p.Take(t.Context(), "")
+				require.NoError(t, err)
+				lose(t, srv, clientOver(t, srv, network), box)
+				start := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				next, err := p.Take(ctx, "") // waits for room below Max
+				require.NoError(t, err)
+				if name == "stopped" || name == "deleted" {
+					assert.Zero(t, time.Since(start), "the handle knows it")
+				}
+				assert.Equal(t, 1, p.Stats().Taken)
+				require.NoError(t, box.Delete(t.Context()))
+				assert.Equal(t, 1, p.Stats().Taken)
+				require.NoError(t, next.Delete(t.Context()))
+				assert.Zero(t, p.Stats().Taken)
+			})
 		})
 	}
 }
@@ -531,35 +551,37 @@ func TestWrongDate(t *testing.T) {
 		for _, wrong := range dates {
 			t.Run(fmt.Sprintf("%v/%v", stopped, wrong), func(t *testing.T) {
 				t.Parallel()
-				srv := emulator(t)
-				opts := pool.Options{Name: "dates", Version: "1", Size: 2, Stopped: stopped, Lease: 16 * time.Second}
-				other := openPool(t, srv.Client(), opts)
-				waitReady(t, other, 2)
+				inBubble(t, func(t *testing.T, srv *sandboxtest.Server, network http.RoundTripper) {
+					c := clientOver(t, srv, network)
+					opts := pool.Options{Name: "dates", Version: "1", Size: 2, Stopped: stopped}
+					other := openPool(t, c, opts)
+					waitReady(t, other, 2)
 
-				gate := &testkit.Gateway{Next: testkit.Transport(t)}
-				gate.Set(testkit.ShiftDate(wrong))
-				opts.Max = 2
-				var log testkit.LockedBuffer
-				opts.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-				p := openPool(t, testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}}), opts)
-				waitReady(t, p, 2)
-				if stopped { // add one of a later deployment
-					sb, err := srv.Client().Create(t.Context(), &sandbox.CreateOptions{Name: "dates-2", Tags: map[string]string{pool.Tag: "dates"}})
+					gate := &testkit.Gateway{Next: network}
+					gate.Set(testkit.ShiftDate(wrong))
+					opts.Max = 2
+					var log testkit.LockedBuffer
+					opts.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+					p := openPool(t, clientOver(t, srv, gate), opts)
+					waitReady(t, p, 2)
+					if stopped { // add one of a later deployment
+						sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "dates-2", Tags: map[string]string{pool.Tag: "dates"}})
+						require.NoError(t, err)
+						_, err = sb.Stop(t.Context(), nil)
+						require.NoError(t, err)
+					}
+					before := names(t, c)
+					time.Sleep(2 * time.Minute) // three sweeps
+					assert.Subset(t, names(t, c), before)
+					box, err := p.Take(t.Context(), "")
 					require.NoError(t, err)
-					_, err = sb.Stop(t.Context(), nil)
-					require.NoError(t, err)
-				}
-				before := names(t, srv)
-				testkit.Linger(2*time.Second + 200*time.Millisecond) // a sweep
-				assert.Subset(t, names(t, srv), before)
-				box, err := p.Take(t.Context(), "")
-				require.NoError(t, err)
-				assert.Contains(t, before, box.Name(), "a ready one is taken")
-				assert.NoError(t, box.Delete(t.Context()))
-				gate.Set(nil)
-				for _, what := range []string{"too old", "abandoned", "adopted"} {
-					assert.NotContains(t, log.String(), what)
-				}
+					assert.Contains(t, before, box.Name(), "a ready one is taken")
+					assert.NoError(t, box.Delete(t.Context()))
+					gate.Set(nil)
+					for _, what := range []string{"too old", "abandoned", "adopted"} {
+						assert.NotContains(t, log.String(), what)
+					}
+				})
 			})
 		}
 	}
@@ -569,35 +591,36 @@ func TestWrongDate(t *testing.T) {
 // that has been created with the same name since.
 func TestReplacedWhileDeleting(t *testing.T) {
 	t.Parallel()
-	srv := emulator(t)
-	const name = "swapped-0-a"
-	stopped := func() *sandbox.Sandbox {
-		sb, err := srv.Client().Create(t.Context(), &sandbox.CreateOptions{Name: name, Tags: map[string]string{pool.Tag: "swapped"}})
-		require.NoError(t, err)
-		_, err = sb.Stop(t.Context(), nil)
-		require.NoError(t, err)
-		return sb
-	}
-	stopped()
-	srv.Advance(time.Second)
-	replaced := make(chan *sandbox.Sandbox, 1)
-	gate := &testkit.Gateway{Next: testkit.Transport(t)}
-	var once sync.Once
-	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
-		if strings.HasSuffix(req.URL.Path, name) {
-			once.Do(func() {
-				assert.NoError(t, srv.Client().Delete(t.Context(), name, nil))
-				replaced <- stopped()
-			})
+	inBubble(t, func(t *testing.T, srv *sandboxtest.Server, network http.RoundTripper) {
+		c := clientOver(t, srv, network)
+		const name = "swapped-0-a"
+		stopped := func() *sandbox.Sandbox {
+			sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: name, Tags: map[string]string{pool.Tag: "swapped"}})
+			require.NoError(t, err)
+			_, err = sb.Stop(t.Context(), nil)
+			require.NoError(t, err)
+			return sb
 		}
-		return next.RoundTrip(req)
+		stopped()
+		time.Sleep(time.Second)
+		replaced := make(chan *sandbox.Sandbox, 1)
+		gate := &testkit.Gateway{Next: network}
+		var once sync.Once
+		gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+			if strings.HasSuffix(req.URL.Path, name) {
+				once.Do(func() {
+					assert.NoError(t, c.Delete(t.Context(), name, nil))
+					replaced <- stopped()
+				})
+			}
+			return next.RoundTrip(req)
+		})
+		openPool(t, clientOver(t, srv, gate), pool.Options{Name: "swapped", Version: "1", Stopped: true})
+		sb := <-replaced
+		time.Sleep(time.Minute) // a sweep
+		assert.NoError(t, sb.Refresh(t.Context()))
+		require.NoError(t, sb.Delete(t.Context(), nil))
 	})
-	openPool(t, testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}}),
-		pool.Options{Name: "swapped", Version: "1", Stopped: true, Lease: 8 * time.Second})
-	sb := <-replaced
-	testkit.Linger(time.Second + 200*time.Millisecond) // a sweep
-	assert.NoError(t, sb.Refresh(t.Context()))
-	require.NoError(t, sb.Delete(t.Context(), nil))
 }
 
 // TestAbandoned: a sandbox whose process has ended is deleted and never handed out.
@@ -611,7 +634,7 @@ func TestAbandoned(t *testing.T) {
 	box, err := first.Take(t.Context(), "")
 	require.NoError(t, err)
 	require.NoError(t, first.Close(t.Context()))
-	for _, name := range names(t, srv) {
+	for _, name := range names(t, srv.Client()) {
 		if name != box.Name() {
 			require.NoError(t, srv.Client().Delete(t.Context(), name, nil))
 		}
@@ -623,7 +646,7 @@ func TestAbandoned(t *testing.T) {
 	next, err := second.Take(t.Context(), "")
 	require.NoError(t, err)
 	assert.NotEqual(t, box.Name(), next.Name())
-	assert.NotContains(t, names(t, srv), box.Name())
+	assert.NotContains(t, names(t, srv.Client()), box.Name())
 	require.NoError(t, next.Delete(t.Context()))
 }
 
@@ -750,18 +773,16 @@ func TestOptions(t *testing.T) {
 // sandbox is not extended, and is deleted.
 func TestCancelledTake(t *testing.T) {
 	t.Parallel()
-	srv, transport := bubbleEmulator(t)
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *sandboxtest.Server, network http.RoundTripper) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		network := transport()
-		c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
+		c := clientOver(t, srv, canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
 			resp, err := network.RoundTrip(r)
 			if r.Context().Value(counterKey{}) != nil {
 				cancel() // the claim has been made
 			}
 			return resp, err
-		})}})
+		}))
 		const lease = 5 * time.Minute
 		p := openPool(t, c, pool.Options{Name: "given-up", Lease: lease})
 		waitReady(t, p, 1)
