@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -13,32 +12,29 @@ import (
 )
 
 // TestImportRules: the imports between the packages of this module are those of
-// the table in docs/maintainers/architecture.md, and lead down in it. A package
-// without a row imports none. Without it a client linked what only the emulator, or
-// a tool, needs, and two packages grew into one.
+// testdata/imports.txt, and lead down in it. A package without a line imports none.
+// Without this test the client linked code that only the emulator or a tool needs.
 func TestImportRules(t *testing.T) {
 	t.Parallel()
 	atRoot(t)
 	const module = "github.com/go-vercel/sandbox"
-	text, err := os.ReadFile("docs/maintainers/architecture.md")
+	text, err := os.ReadFile("internal/test/project/testdata/imports.txt")
 	require.NoError(t, err)
-	_, table, _ := strings.Cut(string(text), "\n## Packages\n")
-	table, _, _ = strings.Cut(table, "\n## ")
 	allowed := map[string][]string{}
 	row := map[string]int{}
-	code := regexp.MustCompile("`([^`]+)`")
-	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|[^|]*\\|([^|]*)\\|$").FindAllStringSubmatch(table, -1) {
-		allowed[m[1]] = []string{}
-		row[m[1]] = len(row)
-		for _, p := range code.FindAllStringSubmatch(m[2], -1) {
-			allowed[m[1]] = append(allowed[m[1]], p[1])
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "#") {
+			continue
 		}
+		name, imports, _ := strings.Cut(line, ":")
+		allowed[name] = strings.Fields(imports)
+		row[name] = len(row)
 	}
 	require.Greater(t, len(allowed), 10)
 	for name, imports := range allowed {
 		for _, path := range imports {
 			if below, ok := row[path]; ok {
-				assert.Greater(t, below, row[name], "the row of %s stands above that of %s, which imports it: move it down", path, name)
+				assert.Greater(t, below, row[name], "the line of %s is above that of %s, which imports it: move it down", path, name)
 			}
 		}
 	}
@@ -69,10 +65,10 @@ func TestImportRules(t *testing.T) {
 				imported = append(imported, short(path))
 			}
 		}
-		assert.ElementsMatch(t, imported, allowed[name], "the imports of %s are not those of its row in docs/maintainers/architecture.md: change the row if they should be, or the import", name)
+		assert.ElementsMatch(t, imported, allowed[name], "the imports of %s are not those of its line in internal/test/project/testdata/imports.txt: change the import, or the line if the import is intended", name)
 		delete(allowed, name)
 	}
-	assert.Empty(t, allowed, "docs/maintainers/architecture.md has rows of packages that there are not: remove them")
+	assert.Empty(t, allowed, "internal/test/project/testdata/imports.txt lists packages that don't exist: remove their lines")
 	// The dependencies of the heavy modules stay out of the root module.
 	sum, err := os.ReadFile("go.sum")
 	require.NoError(t, err)
