@@ -1,12 +1,12 @@
-// Testlog reads what go test -json prints. It prints a line for each package, why
-// tests were skipped, and last the output of each failed test with the command that
-// repeats it. It ends with 1 if a test failed, if none ran, or if a package skipped
-// all of its tests.
+// Testlog reads the output of go test -json. It prints a line for each package, the reasons
+// of skipped tests, and at the end the output of each failed test with the command that
+// repeats it. It exits with 1 if a test failed, if none ran, or if a package skipped all of
+// its tests.
 //
 //	go test -json ./... | testlog [FILE]
 //
-// It also appends the failures to FILE. With SANDBOX_SLOW=1 in the environment no test
-// may be skipped for want of it.
+// It also appends the failures to FILE. With SANDBOX_SLOW=1 a test that needs this variable
+// must not be skipped.
 package main
 
 import (
@@ -45,7 +45,7 @@ func main() {
 	for lines.Scan() {
 		var e event
 		if json.Unmarshal(lines.Bytes(), &e) != nil {
-			fmt.Println(lines.Text()) // the go command's own words
+			fmt.Println(lines.Text()) // a message of the go command
 			continue
 		}
 		at := test{e.Package, e.Test}
