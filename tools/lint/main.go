@@ -2,8 +2,8 @@
 //
 //	make lint
 //
-// It is a program for go vet, so it reads the packages that the tests have
-// compiled, and go vet caches its findings.
+// It is a tool for go vet, which caches its findings and reuses packages that the tests
+// have compiled.
 package main
 
 import (
@@ -40,7 +40,8 @@ import (
 const module = "github.com/go-vercel/sandbox"
 
 func main() {
-	// Of others' packages it takes what needs no intermediate representation.
+	// For packages of other modules, run only analyzers that need no intermediate
+	// representation.
 	if cfg := os.Args[len(os.Args)-1]; strings.HasSuffix(cfg, ".cfg") && !ours(cfg) {
 		unitchecker.Run(cfg, []*analysis.Analyzer{ctrlflow.Analyzer, deprecated.Analyzer, printf.Analyzer})
 	}
@@ -87,7 +88,7 @@ func analyzers() []*analysis.Analyzer {
 	return list
 }
 
-// excused makes an analyzer heed //nolint comments.
+// excused makes an analyzer respect //nolint comments.
 func excused(a *analysis.Analyzer) {
 	run := a.Run
 	a.Run = func(pass *analysis.Pass) (any, error) {
@@ -133,7 +134,7 @@ var allowed = regexp.MustCompile(`^(fmt\.Fprint(f|ln)?|os\.Remove(All)?|.*Close(
 // unchecked is errcheck with these exceptions.
 var unchecked = &analysis.Analyzer{
 	Name: "errcheck",
-	Doc:  "find errors that nobody looks at",
+	Doc:  "find unchecked errors",
 	Run: func(pass *analysis.Pass) (any, error) {
 		quiet := *pass
 		quiet.Report = func(analysis.Diagnostic) {}
@@ -151,10 +152,10 @@ var unchecked = &analysis.Analyzer{
 	},
 }
 
-// unusedCode reports what staticcheck's analyzer returns.
+// unusedCode reports the result of staticcheck's analyzer.
 var unusedCode = &analysis.Analyzer{
 	Name:     "unused",
-	Doc:      "find what nothing uses",
+	Doc:      "find unused code",
 	Requires: []*analysis.Analyzer{unused.Analyzer.Analyzer},
 	Run: func(pass *analysis.Pass) (any, error) {
 		for _, o := range pass.ResultOf[unused.Analyzer.Analyzer].(unused.Result).Unused {
@@ -203,8 +204,8 @@ var undocumented = &analysis.Analyzer{
 	},
 }
 
-// sleeping reports tests that wait for the real clock. Files that use
-// testing/synctest may sleep: time in a bubble is not the machine's.
+// sleeping reports tests that sleep in real time. Files that use testing/synctest may
+// sleep, because time in a bubble is fake.
 var sleeping = &analysis.Analyzer{
 	Name: "sleeping",
 	Doc:  "find tests that sleep",

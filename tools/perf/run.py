@@ -43,8 +43,8 @@ CASES = {
 BARE_MB = 9  # what a process has with a single sandbox
 STARTUPS = 5  # processes started per repetition of "startup"
 
-# What is asked of the client: at least so many times faster than version 2 of the
-# JavaScript SDK by the clock, and at most so many times the CPU time of the floor.
+# The targets: at least this many times faster than version 2 of the JavaScript SDK,
+# and at most this many times the CPU time of the floor.
 ASKED = {
     "startup": (20, 1.4), "rtt-seq": (5, 1.4), "rtt-conc": (8, 1.4),
     "logs-ascii": (10, 1), "logs-small": (12, 1), "logs-escapes": (3, 1),
@@ -77,7 +77,7 @@ def build():
 
 
 def scaled(args, quick):
-    """Arguments a sixteenth the size, for trying things out."""
+    """Returns the arguments at a sixteenth of their size."""
     if not quick:
         return dict(args)
     big = {"bytes", "read", "ops", "files", "total", "sandboxes", "lines"}
@@ -117,9 +117,9 @@ class Stub:
         self.proc.wait()
 
 
-# Settings of the caller's shell that would favour or hinder somebody;
-# NODE_EXTRA_CA_CERTS alone costs Node.js 50 ms a start. To measure with one of
-# them, put it into the command: 'go=env GOGC=400 BENCH'.
+# Variables that would change a measurement: NODE_EXTRA_CA_CERTS costs Node.js
+# 50 ms per start. To measure with one, put it into the command:
+# 'go=env GOGC=400 BENCH'.
 STRIPPED = re.compile(r"(?i)^(NODE_\w+|UV_\w+|GO(GC|DEBUG|MAXPROCS|MEMLIMIT|TRACEBACK)|SSL_CERT_\w+|\w+_PROXY|VERCEL_\w+|DEBUG_FETCH|PERF_\w+)$")
 
 
@@ -159,7 +159,7 @@ def run_once(impl, command, case, args, stub, timeout, env_extra):
         rec["error"] = f"{what}: {m.group(0) if m else tail}"[:300]
         rec.update(seconds=wall, cpu_seconds=ru.ru_utime + ru.ru_stime, peak_rss_mb=ru.ru_maxrss / 1024)
     if case == "startup":
-        # The whole process counts, as the caller of it sees it.
+        # Count the whole process, from start to exit.
         rec["extra"]["inside_seconds"] = rec.get("seconds")
         rec.update(seconds=wall, cpu_seconds=ru.ru_utime + ru.ru_stime)
     for u in server.get("uploads") or []:
@@ -203,7 +203,7 @@ def verify_uploads(impls, quick, timeout):
 
 
 def wanted(case, pats):
-    """Whether one of the patterns has the case and none, with a ! before it, leaves it out."""
+    """Reports whether a pattern matches the case, and none that starts with ! does."""
     pats = pats.split(",")
     return (any(fnmatch.fnmatch(case, p) for p in pats if not p.startswith("!"))
             and not any(fnmatch.fnmatch(case, p[1:]) for p in pats if p.startswith("!")))
@@ -223,7 +223,7 @@ def ratio(a, b):
 
 
 def notes(recs):
-    """What is worth saying beyond time and memory, as medians."""
+    """Returns figures other than time and memory, as medians."""
     def med(get):
         v = [x for x in (get(r) for r in recs) if x is not None]
         return statistics.median(v) if v else None

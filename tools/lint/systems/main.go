@@ -1,6 +1,5 @@
-// Systems type-checks the module in the current folder, with its tests, for
-// operating systems other than this one, each as its GOOS or GOOS/GOARCH, and
-// compiles nothing.
+// Systems type-checks the module in the current folder, with its tests, for other systems,
+// each as GOOS or GOOS/GOARCH. It compiles nothing.
 package main
 
 import (
@@ -16,9 +15,9 @@ func main() {
 	for _, system := range os.Args[1:] {
 		goos, goarch, _ := strings.Cut(system, "/")
 		found, err := packages.Load(&packages.Config{
-			// All from source: what is imported without the bodies of its functions.
+			// Read all packages from source, imported ones without function bodies.
 			Mode:  packages.LoadAllSyntax,
-			Env:   append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0"), // an empty one is this machine's
+			Env:   append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0"), // an empty value means this machine's
 			Tests: true,
 		}, "./...")
 		if err != nil || len(found) == 0 {

@@ -16,8 +16,7 @@ import (
 	"github.com/go-vercel/sandbox/tools/perf/kit"
 )
 
-// newClient returns a client of the harness's server, as a user of the SDK
-// would make it.
+// newClient returns a client of the harness's server, as a user of the SDK would create it.
 func newClient(o observe.Observer) (*sandbox.Client, error) {
 	opts := &sandbox.ClientOptions{
 		Observer:    o,
@@ -72,8 +71,8 @@ func startup(r *kit.Run) error {
 	})
 }
 
-// roundTrips runs commands, in one goroutine unless the case has workers, and
-// without an observer unless it names one.
+// roundTrips runs commands in one goroutine, or in the case's number of workers, with the
+// observer that the case names.
 func roundTrips(r *kit.Run) error {
 	ctx := r.Context()
 	n := r.Int("ops")
@@ -138,8 +137,8 @@ func waitedLogs(r *kit.Run) error {
 	return err
 }
 
-// detachedLogs reads the log of a detached command, as chunks or,
-// if the argument keep is given, as lines that could be kept.
+// detachedLogs reads the log of a detached command, as chunks, or with the argument keep as
+// lines.
 func detachedLogs(r *kit.Run) error {
 	ctx := r.Context()
 	want := r.Int("bytes")
@@ -186,7 +185,7 @@ func startEmit(ctx context.Context, r *kit.Run) (*sandbox.Command, error) {
 	return sb.StartCommand(ctx, "emit", emitArgs(r), nil)
 }
 
-// slowLogs pauses after every 16th line and leaves when it has read enough.
+// slowLogs pauses after every 16th line, and stops when it has read enough.
 func slowLogs(r *kit.Run) error {
 	ctx := r.Context()
 	want := r.Int("read")

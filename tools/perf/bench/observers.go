@@ -41,14 +41,13 @@ type silent struct{}
 func (silent) Begin(ctx context.Context, _ observe.Event) context.Context { return ctx }
 func (silent) End(context.Context, observe.Event)                         {}
 
-// round is what one round of a pair has cost.
+// round is the cost of one round of a pair.
 type round struct {
 	seconds, cpu, mallocs float64
 }
 
-// observedPairs compares round trips with an observer and without, in short
-// rounds that take turns in one process, so that a slow spell of the machine
-// falls on both of a pair.
+// observedPairs compares round trips with and without an observer. Short rounds alternate
+// in one process, so that a slow phase of the machine affects both of a pair.
 func observedPairs(r *kit.Run) error {
 	ctx := r.Context()
 	ops, workers, pairs := r.Int("ops"), r.Int("workers"), int(r.Int("pairs"))
@@ -67,7 +66,7 @@ func observedPairs(r *kit.Run) error {
 	err := r.Timed(func() error {
 		for pair := range pairs + 1 {
 			for turn := range 2 {
-				which := (pair + turn) % 2 // who begins takes turns, too
+				which := (pair + turn) % 2 // alternate which begins
 				one, err := measureRound(ctx, sandboxes[which], ops, workers)
 				if err != nil {
 					return err

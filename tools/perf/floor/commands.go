@@ -180,7 +180,7 @@ func logsWaited(r *kit.Run) error {
 	return err
 }
 
-// openLogs starts a detached emit; the function it returns asks for its logs.
+// openLogs starts a detached emit, and returns a function that requests its logs.
 func openLogs(r *kit.Run) (func() (*http.Response, error), error) {
 	if err := create(); err != nil {
 		return nil, err

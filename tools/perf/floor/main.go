@@ -1,6 +1,6 @@
-// Command floor runs the cases of the harness with net/http and encoding/json
-// alone. It is the lower bound that a client is compared with: it decodes every
-// line of a log, and uploads tar and gzip at the default level.
+// Command floor runs the cases of the harness with net/http and encoding/json alone. It is
+// the lower bound for a client. It decodes every line of a log, and uploads tar and gzip at
+// the default level.
 //
 //	floor <case> [key=value]...
 package main
@@ -100,7 +100,7 @@ func post(url string, v any) (*http.Response, error) {
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
 
-// drop reads a body to its end and counts.
+// drop reads a body to its end and counts the bytes.
 func drop(body io.ReadCloser) (int64, error) {
 	defer body.Close()
 	bp := buffers.Get().(*[]byte)

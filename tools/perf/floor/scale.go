@@ -7,8 +7,7 @@ import (
 	"github.com/go-vercel/sandbox/tools/perf/kit"
 )
 
-// scale follows the commands of many sandboxes. In the floor they all run in one
-// session, since the floor knows nothing of a sandbox but its session's URL.
+// scale follows the commands of many sandboxes. In the floor all run in one session.
 func scale(r *kit.Run) error {
 	if err := create(); err != nil {
 		return err

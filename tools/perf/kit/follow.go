@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// starters is how many sandboxes are created at once.
+// starters is the number of sandboxes that are created at once.
 const starters = 64
 
-// Follow has start begin a command of each of the case's sandboxes, which prints
-// lines with a pause before each, in milliseconds. All are then followed at
-// once: what start returned reads to the end of the command and returns how many
-// lines came. What the process holds while it follows is noted.
+// Follow calls start for each of the case's sandboxes, to start a command that prints lines
+// with a pause before each, in milliseconds. It then calls all returned functions at once,
+// which read to the end of the command and return the number of lines. It records the
+// resources in use meanwhile.
 func (r *Run) Follow(start func(lines, pause string) (follow func() (int64, error), err error)) error {
 	n, lines, pause := int(r.Int("sandboxes")), r.Int("lines"), time.Duration(r.Int("pause"))*time.Millisecond
 	r.Ops(int64(n))
@@ -43,7 +43,7 @@ func (r *Run) Follow(start func(lines, pause string) (follow func() (int64, erro
 				errs[i] = err
 			})
 		}
-		// Half-way, all of them are at it.
+		// Halfway, all of them are following.
 		time.Sleep(time.Duration(lines) * pause / 2)
 		r.Extra["goroutines"] = runtime.NumGoroutine()
 		if fds, err := os.ReadDir("/proc/self/fd"); err == nil {

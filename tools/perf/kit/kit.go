@@ -1,6 +1,5 @@
-// Package kit is what every Go program measured by this harness needs: case
-// arguments, timing, and the one JSON line at the end. It knows nothing of any
-// SDK.
+// Package kit has what every Go program of this harness needs: case arguments, timing, and
+// the line of JSON at the end.
 package kit
 
 import (
@@ -18,7 +17,7 @@ import (
 	"time"
 )
 
-// Work says how much a case did.
+// Work is the amount of work of a case.
 type Work struct {
 	Unit string `json:"unit"` // "bytes" or "ops"
 	N    int64  `json:"n"`
@@ -43,7 +42,7 @@ type Run struct {
 // Context ends at an interrupt.
 func (r *Run) Context() context.Context { return r.ctx }
 
-// Cases maps case names to what runs them.
+// Cases maps the names of cases to their functions.
 type Cases map[string]func(*Run) error
 
 // Main parses "case key=value...", runs the case, prints the line and exits.
@@ -94,7 +93,7 @@ func profiled(f func() error) error {
 	return errors.Join(err, out.Close())
 }
 
-// Str returns a case argument, Int one that must be a number.
+// Str returns a case argument, and Int one that is a number.
 func (r *Run) Str(key string) string { return r.args[key] }
 
 func (r *Run) Int(key string) int64 {
@@ -110,7 +109,7 @@ func (r *Run) Int(key string) int64 {
 func (r *Run) Bytes(n int64) { r.Work = Work{"bytes", n} }
 func (r *Run) Ops(n int64)   { r.Work = Work{"ops", n} }
 
-// Timed measures fn; its figures become the run's.
+// Timed measures fn for the run.
 func (r *Run) Timed(fn func() error) error {
 	c0, t0 := CPUSeconds(), time.Now()
 	r.Extra["start_unix_ns"] = t0.UnixNano()
@@ -131,7 +130,7 @@ func (r *Run) Percentiles(d []time.Duration) {
 	r.Extra["ops_per_s"] = float64(len(d)) / r.Seconds
 }
 
-// Expect records how much arrived and complains if it is not all.
+// Expect records how much arrived, and a mismatch if it is not all.
 func (r *Run) Expect(got, want int64) {
 	r.Extra["bytes_received"] = got
 	if got != want {

@@ -16,8 +16,8 @@ func CPUSeconds() float64 {
 	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
 
-// peakRSS is the most memory that was resident, in MiB. It is that of this
-// process alone, where ru_maxrss remembers the one that started it.
+// peakRSS is the peak of resident memory in MiB, of this process alone; ru_maxrss includes
+// the process that started it.
 func peakRSS() float64 {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

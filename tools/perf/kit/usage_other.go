@@ -2,7 +2,7 @@
 
 package kit
 
-// CPUSeconds and peakRSS are known on Linux only, where the harness runs.
+// CPUSeconds and peakRSS need Linux, on which the harness runs.
 func CPUSeconds() float64 { return 0 }
 
 func peakRSS() float64 { return 0 }

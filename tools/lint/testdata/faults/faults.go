@@ -1,4 +1,4 @@
-// Package faults has the ordinary faults that lint finds, each in a line of its own.
+// Package faults has faults that lint finds, each on its own line.
 package faults
 
 import (
