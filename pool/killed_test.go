@@ -260,7 +260,8 @@ func (w *process) closeInput(t *testing.T) {
 }
 
 // TestAdopt: a pool adopts the ready sandbox of a process that no longer extends it. The
-// sandbox is taken only once, although the first process still runs.
+// sandbox is taken only once, although the first process still runs. The pool does not adopt
+// the sandbox that this process has taken: it times out.
 func TestAdopt(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -276,8 +277,13 @@ func TestAdopt(t *testing.T) {
 		first, err := pool.New(t.Context(), noExtend, opts)
 		require.NoError(t, err)
 		waitReady(t, first, 1)
+		lost, err := first.Take(t.Context(), "")
+		require.NoError(t, err)
+		waitReady(t, first, 1)
 		second := openPool(t, clientOver(t, srv, network), opts)
 		waitReady(t, second, 2) // its own and the adopted one
+		time.Sleep(opts.Lease)
+		require.ErrorIs(t, lost.Refresh(t.Context()), sandbox.ErrNotFound)
 		names := map[string]bool{}
 		for _, p := range []*pool.Pool{second, second, first} {
 			box, err := p.Take(t.Context(), "")
