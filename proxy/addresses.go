@@ -9,12 +9,11 @@ import (
 	"time"
 )
 
-// errPrivateAddress is why a connection is refused.
+// errPrivateAddress is the error of a connection that mayDial refuses.
 var errPrivateAddress = errors.New("proxy: the address is not a public one")
 
-// notPublic lists the IPv4 networks that are not part of the internet, from the
-// IANA registry of special addresses, and one that only looks like an internet
-// address: Azure's metadata service.
+// notPublic lists the IPv4 networks that are not part of the public internet: those of the
+// IANA registry of special addresses, and the address of Azure's metadata service.
 var notPublic = prefixes(
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16",
 	"172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16",
@@ -22,7 +21,7 @@ var notPublic = prefixes(
 	"168.63.129.16/32",
 )
 
-// Of IPv6 only 2000::/3 is part of the internet, without these networks.
+// Of IPv6 only 2000::/3 is part of the public internet, except notPublicIPv6.
 var (
 	publicIPv6    = netip.MustParsePrefix("2000::/3")
 	notPublicIPv6 = prefixes("2001::/23", "2001:db8::/32", "3fff::/20")
@@ -69,9 +68,9 @@ func isPublic(a netip.Addr) bool {
 	return publicIPv6.Contains(a) && !contains(notPublicIPv6, a)
 }
 
-// mayDial decides about an address at the moment it is dialed, after names were
-// resolved: an earlier resolution proves nothing. own returns the addresses of
-// this machine.
+// mayDial returns an error if the forwarder must not connect to an address. It is called for
+// the address of each connection, because a name may resolve to another address each time.
+// own returns the addresses of this machine.
 func mayDial(address string, allowed []netip.Prefix, own func() []netip.Addr) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -84,17 +83,15 @@ func mayDial(address string, allowed []netip.Prefix, own func() []netip.Addr) er
 	return errPrivateAddress
 }
 
-// ownAddresses caches the addresses of this machine's interfaces. One of them
-// may be public, and services that listen there for the machine's own network
-// could be reached past the firewall in front of it.
+// ownAddresses caches the addresses of this machine's interfaces. One of them may be public.
+// A connection to it from this machine would bypass the firewall in front of the machine.
 type ownAddresses struct {
 	mu       sync.Mutex
 	list     []netip.Addr
 	listedAt time.Time
 }
 
-// ownAddressesKept is how long the list is cached, since listing costs a system
-// call.
+// ownAddressesKept is how long the list is cached. Listing costs a system call.
 const ownAddressesKept = time.Minute
 
 func (o *ownAddresses) get() []netip.Addr {

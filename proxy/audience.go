@@ -91,8 +91,7 @@ func single(h http.Header, name string) (string, error) {
 // audience returns the forward URL through which a request came, without a
 // trailing slash. The firewall may have appended the forwarded path to the
 // forward URL's own, with an extra slash if the forward URL ends in one. Paths
-// are compared as they were sent, including escapes: what is not literally the
-// same is not the same.
+// are compared as they were sent, including escapes.
 func (at endpoint) audience(forwardedPath string) string {
 	base := strings.TrimRight(at.path, "/")
 	tail, _, _ := strings.Cut(forwardedPath, "?")

@@ -23,7 +23,7 @@ var (
 // Reasons that also determine the response.
 const (
 	reasonRequestTooLarge = "the request is too large"
-	reasonTimeout         = "the time was up: 10 s to connect, ResponseTimeout or MaxDuration"
+	reasonTimeout         = "the time was up: 10 s to connect, or MaxDuration"
 	reasonPrivate         = "the address is not a public one, and not in AllowPrivate"
 )
 

@@ -2,17 +2,13 @@ package proxy_test
 
 import (
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
-	"crypto/sha512"
-	"crypto/x509"
+	_ "crypto/sha512"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"maps"
 	"net/http"
@@ -36,7 +32,7 @@ func goodClaims() map[string]any {
 	}
 }
 
-// with and without change claims.
+// with and without return functions that change claims.
 func with(name string, value any) func(map[string]any) {
 	return func(c map[string]any) { c[name] = value }
 }
@@ -95,16 +91,6 @@ func forgeSignature(t *testing.T) map[string]string {
 		mac.Write([]byte(input))
 		return input + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 	}
-	pkix, err := x509.MarshalPKIXPublicKey(key.Public())
-	require.NoError(t, err)
-	pss := segment(header(map[string]any{"alg": "PS256"})) + "." + segment(claims)
-	sum := sha256.Sum256([]byte(pss))
-	pssSig, err := rsa.SignPSS(rand.Reader, key, crypto.SHA256, sum[:], nil)
-	require.NoError(t, err)
-	rs512 := segment(header(map[string]any{"alg": "RS512"})) + "." + segment(claims)
-	sum512 := sha512.Sum512([]byte(rs512))
-	sig512, err := rsa.SignPKCS1v15(nil, key, crypto.SHA512, sum512[:])
-	require.NoError(t, err)
 	rs := func(hash crypto.Hash, alg string) string {
 		input := segment(header(map[string]any{"alg": alg})) + "." + segment(claims)
 		h := hash.New()
@@ -113,20 +99,12 @@ func forgeSignature(t *testing.T) map[string]string {
 		require.NoError(t, err)
 		return input + "." + base64.RawURLEncoding.EncodeToString(sig)
 	}
-	pssAsRS := segment(header()) + "." + segment(claims)
-	sumAsRS := sha256.Sum256([]byte(pssAsRS))
-	pssAsRSSig, err := rsa.SignPSS(rand.Reader, key, crypto.SHA256, sumAsRS[:], nil)
+	pss := segment(header()) + "." + segment(claims)
+	sum := sha256.Sum256([]byte(pss))
+	pssSig, err := rsa.SignPSS(rand.Reader, key, crypto.SHA256, sum[:], nil)
 	require.NoError(t, err)
-	elliptical := segment(header(map[string]any{"alg": "ES256"})) + "." + segment(claims)
-	ecKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	sumEC := sha256.Sum256([]byte(elliptical))
-	ecR, ecS, err := ecdsa.Sign(rand.Reader, ecKey, sumEC[:])
-	require.NoError(t, err)
-	ecSig := append(ecR.FillBytes(make([]byte, 32)), ecS.FillBytes(make([]byte, 32))...)
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-	// The last character has bits that no byte needs: the same signature spelled
-	// differently.
+	// The last character has unused bits. Changing one gives the same bytes.
 	otherEnd := good[:len(good)-1] + string(alphabet[strings.IndexByte(alphabet, good[len(good)-1])^1])
 	ownKey := map[string]any{
 		"kty": "RSA", "e": "AQAB", "n": base64.RawURLEncoding.EncodeToString(strangersKey().N.Bytes()),
@@ -136,30 +114,16 @@ func forgeSignature(t *testing.T) map[string]string {
 
 	return map[string]string{
 		"alg none":                     segment(map[string]any{"alg": "none"}) + "." + parts[1] + ".",
-		"alg None":                     segment(map[string]any{"alg": "None"}) + "." + parts[1] + ".",
-		"alg none with a signature":    segment(header(map[string]any{"alg": "none"})) + "." + parts[1] + "." + parts[2],
-		"no alg":                       segment(map[string]any{"kid": "key-1"}) + "." + parts[1] + "." + parts[2],
-		"alg empty":                    segment(header(map[string]any{"alg": ""})) + "." + parts[1] + "." + parts[2],
 		"alg in lower case":            sign(key, header(map[string]any{"alg": "rs256"}), claims),
-		"HS256 with the public key":    hs(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: pkix})),
-		"HS256 with its DER form":      hs(pkix),
-		"HS256 with its modulus":       hs(key.N.Bytes()),
-		"HS256 with nothing":           hs(nil),
-		"PS256 with the right key":     pss + "." + base64.RawURLEncoding.EncodeToString(pssSig),
-		"RS512 with the right key":     rs512 + "." + base64.RawURLEncoding.EncodeToString(sig512),
+		"HS256 with the public key":    hs(key.N.Bytes()),
 		"RS384 with the right key":     rs(crypto.SHA384, "RS384"),
 		"RS512 said to be RS256":       rs(crypto.SHA512, "RS256"),
-		"PS256 said to be RS256":       pssAsRS + "." + base64.RawURLEncoding.EncodeToString(pssAsRSSig),
-		"ES256 with a key of its own":  elliptical + "." + base64.RawURLEncoding.EncodeToString(ecSig),
+		"PS256 said to be RS256":       pss + "." + base64.RawURLEncoding.EncodeToString(pssSig),
 		"alg is a list":                sign(key, header(map[string]any{"alg": []string{"RS256"}}), claims),
-		"certificate at a URL":         sign(strangersKey(), header(map[string]any{"x5u": "https://evil.example/c.pem"}), claims),
-		"certificate in the header":    sign(strangersKey(), header(map[string]any{"x5c": []string{"AAAA"}}), claims),
 		"key ID with a NUL":            sign(key, header(map[string]any{"kid": "key-1\x00"}), claims),
 		"key ID null, other key":       sign(strangersKey(), header(map[string]any{"kid": nil}), claims),
-		"critical exp":                 sign(key, header(map[string]any{"crit": []string{"exp"}, "exp": 1}), claims),
 		"critical list is empty":       sign(key, header(map[string]any{"crit": []string{}}), claims),
 		"line break in the signature":  good[:len(good)-10] + "\n" + good[len(good)-10:],
-		"line break in the claims":     parts[0] + "." + parts[1][:8] + "\r\n" + parts[1][8:] + "." + parts[2],
 		"space in front":               " " + good,
 		"other base64":                 parts[0] + "." + parts[1] + "." + strings.NewReplacer("-", "+", "_", "/").Replace(parts[2]) + "+",
 		"other bits at the end":        otherEnd,
@@ -167,29 +131,18 @@ func forgeSignature(t *testing.T) map[string]string {
 		"unknown key":                  sign(strangersKey(), header(map[string]any{"kid": "other"}), claims),
 		"another key under a known ID": sign(strangersKey(), header(), claims),
 		"key in the header":            sign(strangersKey(), header(map[string]any{"jwk": ownKey}), claims),
-		"key at a URL":                 sign(strangersKey(), header(map[string]any{"jku": "https://evil.example/jwks"}), claims),
 		"key ID is a path":             sign(strangersKey(), header(map[string]any{"kid": "../../dev/null"}), claims),
 		"key ID is no text":            sign(key, header(map[string]any{"kid": 1}), claims),
 		"no key ID, other key":         sign(strangersKey(), map[string]any{"alg": "RS256"}, claims),
 		"critical header":              sign(key, header(map[string]any{"crit": []string{"x"}, "x": 1}), claims),
-		"critical b64":                 sign(key, header(map[string]any{"crit": []string{"b64"}, "b64": false}), claims),
 		"changed claims":               parts[0] + "." + other + "." + parts[2],
-		"changed header":               segment(header(map[string]any{"typ": "x"})) + "." + parts[1] + "." + parts[2],
-		"cut signature":                good[:len(good)-4],
-		"no signature":                 parts[0] + "." + parts[1] + ".",
 		"two parts":                    parts[0] + "." + parts[1],
 		"four parts":                   good + ".x",
-		"five parts":                   good + ".x.y",
-		"padded":                       good + "=",
 		"twice":                        good + "," + good,
-		"with a scheme":                "Bearer " + good,
 		"JSON form":                    fmt.Sprintf(`{"protected":%q,"payload":%q,"signature":%q}`, parts[0], parts[1], parts[2]),
 		"garbage":                      "garbage",
-		"a.b.c":                        "a.b.c",
 		"dots":                         "..",
-		"claims are a list":            sign(key, header(), []any{claims}),
 		"claims are null":              sign(key, header(), nil),
-		"huge":                         sign(key, header(), map[string]any{"iss": proxytest.DefaultIssuer, "x": strings.Repeat("x", 1<<20)}),
 	}
 }
 
@@ -297,8 +250,7 @@ func TestForgedClaims(t *testing.T) {
 	})
 }
 
-// TestValidClaims keeps the tests above honest: they would also pass if
-// everything were refused.
+// TestValidClaims: unusual but valid tokens are accepted.
 func TestValidClaims(t *testing.T) {
 	now := time.Now()
 	for name, change := range map[string]func(map[string]any){
@@ -486,8 +438,8 @@ func TestForgedReceivingHost(t *testing.T) {
 	})
 }
 
-// TestSmuggledHeaders sends headers that this and other software could
-// interpret differently.
+// TestSmuggledHeaders: forwarding headers that other software could interpret differently are
+// refused.
 func TestSmuggledHeaders(t *testing.T) {
 	for _, name := range []string{"Vercel-Forwarded-Host", "Vercel-Forwarded-Scheme", "Vercel-Forwarded-Port",
 		"Vercel-Forwarded-Path", "Vercel-Sandbox-Oidc-Token"} {

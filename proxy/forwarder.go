@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -37,16 +38,11 @@ type ForwarderOptions struct {
 	// resolves to them.
 	AllowPrivate []netip.Prefix
 
-	// MaxRequestBody and MaxResponseBody limit the size of bodies, in bytes.
-	// Zero means no limit. A larger request receives status 413. A larger
-	// response is replaced with status 502 if its size was announced, and is
-	// cut off otherwise. WebSocket data does not count.
-	MaxRequestBody  int64
+	// MaxResponseBody limits the size of a response's body, in bytes. Zero means
+	// no limit. A larger response is replaced with status 502 if its size was
+	// announced, and is cut off otherwise. WebSocket data does not count.
+	// [Handler] describes how to limit requests.
 	MaxResponseBody int64
-
-	// ResponseTimeout is how long a server may take to begin its response after
-	// receiving the whole request. Zero means no limit.
-	ResponseTimeout time.Duration
 
 	// MaxDuration is how long a request may take in total, including its
 	// response, streams and WebSockets. Tokens are checked when a request
@@ -99,7 +95,6 @@ type Forwarder struct {
 	rules        []rule
 	hosts        []hostPattern // nil: all
 	allowPrivate []netip.Prefix
-	maxRequest   int64
 	maxResponse  int64
 	maxDuration  time.Duration
 	log          *slog.Logger
@@ -118,20 +113,14 @@ func NewForwarder(opts *ForwarderOptions) (*Forwarder, error) {
 	if opts != nil {
 		o = *opts
 	}
-	for _, limit := range []struct {
-		name  string
-		value int64
-	}{
-		{"MaxRequestBody", o.MaxRequestBody}, {"MaxResponseBody", o.MaxResponseBody},
-		{"ResponseTimeout", int64(o.ResponseTimeout)}, {"MaxDuration", int64(o.MaxDuration)},
-	} {
-		if limit.value < 0 {
-			return nil, fmt.Errorf("proxy: %s is negative: use 0 for no limit", limit.name)
-		}
+	if o.MaxResponseBody < 0 {
+		return nil, errors.New("proxy: MaxResponseBody is negative: use 0 for no limit")
+	}
+	if o.MaxDuration < 0 {
+		return nil, errors.New("proxy: MaxDuration is negative: use 0 for no limit")
 	}
 	f := &Forwarder{
 		allowPrivate: append([]netip.Prefix(nil), o.AllowPrivate...),
-		maxRequest:   o.MaxRequestBody,
 		maxResponse:  o.MaxResponseBody,
 		maxDuration:  o.MaxDuration,
 		log:          o.Logger,
@@ -176,7 +165,6 @@ func NewForwarder(opts *ForwarderOptions) (*Forwarder, error) {
 		MaxIdleConnsPerHost:    32,
 		IdleConnTimeout:        90 * time.Second,
 		ExpectContinueTimeout:  time.Second,
-		ResponseHeaderTimeout:  o.ResponseTimeout,
 		MaxResponseHeaderBytes: 1 << 20,
 	}
 	f.proxy = &httputil.ReverseProxy{
@@ -215,11 +203,7 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 	if r.Body != nil && r.Body != http.NoBody {
-		body := r.Body
-		if f.maxRequest > 0 {
-			body = http.MaxBytesReader(w, body, f.maxRequest)
-		}
-		r.Body = &countedBody{ReadCloser: body, count: &x.sent}
+		r.Body = &countedBody{ReadCloser: r.Body, count: &x.sent}
 	}
 	relay.Serve(f.proxy, w, r)
 	x.complete = true
@@ -237,8 +221,6 @@ func (f *Forwarder) admit(r *http.Request, x *exchange) (status int, reason stri
 		return http.StatusForbidden, "the URL is not an http or https URL"
 	case f.hosts != nil && !matchesAny(f.hosts, r.URL):
 		return http.StatusForbidden, "the host is not in ForwarderOptions.Hosts"
-	case f.maxRequest > 0 && r.ContentLength > f.maxRequest:
-		return http.StatusRequestEntityTooLarge, reasonRequestTooLarge
 	}
 	x.edits, status, reason, x.cause = prepare(r.Context(), f.rules, r, meta)
 	return status, reason

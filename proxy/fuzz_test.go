@@ -9,10 +9,8 @@ import (
 	"time"
 )
 
-// FuzzHeaders tries to get an invalid request through. The token GOOD stands
-// for one with a valid signature, so that everything depends on the rest. (Each
-// fuzzing process generates its own key; a token in the corpus would be
-// useless.)
+// FuzzHeaders: every accepted request is valid. GOOD in the input is replaced by a validly
+// signed token, because each fuzzing process generates its own key.
 func FuzzHeaders(f *testing.F) {
 	token := testToken("k1", testIssuer)
 	const uri = "/hook/some/path?x=1"
@@ -62,7 +60,7 @@ func FuzzHeaders(f *testing.F) {
 	})
 }
 
-// checkOriginal checks a request that got through.
+// checkOriginal checks a request that was accepted.
 func checkOriginal(t *testing.T, r *http.Request) {
 	if m, ok := FromContext(r.Context()); !ok || m.TeamID != "team_p" || m.Host != "proxy.example.com" {
 		t.Errorf("meta %+v", m)
@@ -105,7 +103,7 @@ func checkAddress(t *testing.T, r *http.Request) {
 	}
 }
 
-// FuzzToken parses tokens that have no signature worth checking.
+// FuzzToken: a token that parses has one spelling, and its claims are checked.
 func FuzzToken(f *testing.F) {
 	good := testToken("k1", testIssuer)
 	f.Add(good)
@@ -141,7 +139,7 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-// FuzzForwardedURL builds URLs from parts that a sandbox may have chosen.
+// FuzzForwardedURL: a URL from accepted forwarding headers is unambiguous.
 func FuzzForwardedURL(f *testing.F) {
 	f.Add("https", "api.example.com", "443", "/v1/x?y=z")
 	f.Add("http", "[::ffff:127.0.0.1]", "80", "/%2e%2e/")

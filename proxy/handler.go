@@ -87,11 +87,6 @@ type Options struct {
 	// ignored, because anyone can give a sandbox any name.
 	Sandboxes []string
 
-	// MaxBody limits the size of a request's body, in bytes. A request that
-	// announces more receives status 413; if it turns out to have more, reading
-	// the body fails with [*http.MaxBytesError]. Zero means no limit.
-	MaxBody int64
-
 	// HTTPClient fetches the keys that tokens are verified with: see
 	// [Keys.HTTPClient]. It is ignored if Keys is set.
 	HTTPClient *http.Client
@@ -120,6 +115,9 @@ type Options struct {
 // [http.StripPrefix] and routers. A router sees the path of the forward URL
 // with the original path appended: mount it on a subtree, and note that
 // [http.ServeMux] redirects paths that are not clean.
+//
+// To limit the size of requests, wrap the handler in [http.MaxBytesHandler]. A
+// [Forwarder] responds to larger ones with status 413.
 func Handler(next http.Handler, opts *Options) http.Handler {
 	var o Options
 	if opts != nil {
@@ -131,7 +129,6 @@ func Handler(next http.Handler, opts *Options) http.Handler {
 		log:       o.Logger,
 		keys:      o.Keys,
 		trust:     o.TrustForwarded,
-		maxBody:   o.MaxBody,
 		issuers:   newSet(o.Issuers),
 		teams:     newSet(o.Teams),
 		projects:  newSet(o.Projects),
@@ -170,7 +167,7 @@ func newSet(list []string) set {
 	}
 	s := make(set, len(list))
 	for _, v := range list {
-		s[v] = v != ""
+		s[v] = true
 	}
 	return s
 }
@@ -184,7 +181,6 @@ type handler struct {
 	audience                            []string // nil: from the request
 	issuers, teams, projects, sandboxes set
 	trust                               bool
-	maxBody                             int64
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -194,16 +190,6 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
-	if h.maxBody > 0 {
-		if r.ContentLength > h.maxBody {
-			http.Error(w, http.StatusText(http.StatusRequestEntityTooLarge), http.StatusRequestEntityTooLarge)
-			return
-		}
-		if r.Body != nil && r.Body != http.NoBody {
-			r = new(*r)
-			r.Body = http.MaxBytesReader(w, r.Body, h.maxBody)
-		}
-	}
 	f, err := readForwarded(r.Header)
 	if errors.Is(err, ErrMissingHeaders) {
 		h.refuse(w, r, err)

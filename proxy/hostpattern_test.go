@@ -9,8 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHostPatterns: which URLs a list of hosts permits. A rule's secret goes to
-// them and to no other.
+// TestHostPatterns: only the hosts of a rule get its secret.
 func TestHostPatterns(t *testing.T) {
 	t.Parallel()
 	for list, urls := range map[string]map[string]bool{
@@ -36,8 +35,7 @@ func TestHostPatterns(t *testing.T) {
 	}
 }
 
-// TestKeyWithoutAnID: a token that names no key is checked with the only one that
-// there is, and with none of several.
+// TestKeyWithoutAnID: a token without a key ID is verified only if the issuer has just one key.
 func TestKeyWithoutAnID(t *testing.T) {
 	t.Parallel()
 	a, b := new(rsa.PublicKey), new(rsa.PublicKey)

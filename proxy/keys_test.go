@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -99,12 +98,12 @@ func TestKeysRotate(t *testing.T) {
 		k := s.keys()
 		require.NoError(t, k.has(t.Context(), testIssuer, "a"))
 		s.respond = publishing("b").respond
-		assert.ErrorIs(t, k.has(t.Context(), testIssuer, "b"), ErrInvalidToken, "looked a moment ago")
+		assert.ErrorIs(t, k.has(t.Context(), testIssuer, "b"), ErrInvalidToken, "the keys were fetched a moment ago")
 		assert.EqualValues(t, 1, s.fetches.Load())
 		time.Sleep(refetchPause)
 		assert.NoError(t, k.has(t.Context(), testIssuer, "b"))
 		assert.EqualValues(t, 2, s.fetches.Load())
-		assert.ErrorIs(t, k.has(t.Context(), testIssuer, "a"), ErrInvalidToken, "a withdrawn key is no longer believed")
+		assert.ErrorIs(t, k.has(t.Context(), testIssuer, "a"), ErrInvalidToken, "a withdrawn key is refused")
 	})
 }
 
@@ -117,7 +116,7 @@ func TestKeysAreLookedAtAgain(t *testing.T) {
 		require.NoError(t, k.has(t.Context(), testIssuer, "a"))
 		assert.EqualValues(t, 1, s.fetches.Load())
 
-		// A withdrawn key is noticed within ten minutes, without an unknown key ID.
+		// After ten minutes the keys are fetched again, and a withdrawn key is refused.
 		s.respond = publishing("b").respond
 		time.Sleep(time.Second)
 		assert.ErrorIs(t, k.has(t.Context(), testIssuer, "a"), ErrInvalidToken)
@@ -136,9 +135,9 @@ func TestKeysOutliveAnOutage(t *testing.T) {
 			require.NoError(t, k.has(t.Context(), testIssuer, "a"))
 			require.NoError(t, k.has(t.Context(), testIssuer, "a"))
 		}
-		assert.EqualValues(t, 51, s.fetches.Load(), "one a minute, once the keys are ten minutes old")
+		assert.EqualValues(t, 51, s.fetches.Load(), "one a minute, when the keys are ten minutes old")
 		time.Sleep(time.Minute)
-		assert.ErrorIs(t, k.has(t.Context(), testIssuer, "a"), ErrKeysUnavailable, "but not for ever")
+		assert.ErrorIs(t, k.has(t.Context(), testIssuer, "a"), ErrKeysUnavailable, "the keys are an hour old")
 		s.respond = publishing("a").respond
 		time.Sleep(time.Minute)
 		assert.NoError(t, k.has(t.Context(), testIssuer, "a"))
@@ -149,13 +148,13 @@ func TestKeysFailAndRecover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &keyServer{respond: func(*http.Request) (int, string, error) { return 500, "", nil }}
 		k := s.keys()
-		// A single failure does not lock anybody out: the next request tries again.
+		// After a single failure the next request tries again at once.
 		assert.ErrorIs(t, k.has(t.Context(), testIssuer, "a"), ErrKeysUnavailable)
 		assert.ErrorIs(t, k.has(t.Context(), testIssuer, "a"), ErrKeysUnavailable)
 		assert.EqualValues(t, 2, s.fetches.Load())
 		assert.ErrorIs(t, k.has(t.Context(), testIssuer, "a"), ErrKeysUnavailable)
 		assert.EqualValues(t, 2, s.fetches.Load())
-		// From then on the pauses grow, up to a minute.
+		// After that, the pauses grow up to a minute.
 		start := time.Now()
 		for time.Since(start) < time.Hour {
 			time.Sleep(100 * time.Millisecond)
@@ -184,8 +183,7 @@ func TestKeysJoinFetches(t *testing.T) {
 	})
 }
 
-// TestKeysFetchSurvivesItsRequest: a client that starts a fetch and disconnects
-// must not be able to prevent its success forever.
+// TestKeysFetchSurvivesItsRequest: a fetch continues if the request that started it is canceled.
 func TestKeysFetchSurvivesItsRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &keyServer{respond: func(r *http.Request) (int, string, error) {
@@ -202,7 +200,7 @@ func TestKeysFetchSurvivesItsRequest(t *testing.T) {
 		wg.Go(func() { _ = k.has(gone, testIssuer, "a") })
 		synctest.Wait()
 		wg.Go(func() {
-			assert.ErrorIs(t, k.has(gone, testIssuer, "a"), context.Canceled, "those who only wait may stop")
+			assert.ErrorIs(t, k.has(gone, testIssuer, "a"), context.Canceled, "a canceled request stops waiting")
 		})
 		wg.Go(func() { assert.NoError(t, k.has(t.Context(), testIssuer, "a")) })
 		synctest.Wait()
@@ -280,14 +278,14 @@ func TestKeysBadResponses(t *testing.T) {
 		assert.EqualValues(t, 1, s.fetches.Load(), "redirects are not followed")
 	}
 
-	// Invalid keys next to a valid one do no harm.
+	// Invalid keys are ignored if there is a valid one.
 	mixed := strings.Replace(jwks("a"), `"keys":[`, `"keys":[null,{"kty":"XX"},{"kty":"RSA","kid":"b"},`, 1)
 	s := &keyServer{respond: func(*http.Request) (int, string, error) { return 200, mixed, nil }}
 	assert.NoError(t, s.keys().has(t.Context(), testIssuer, "a"))
 }
 
-// TestKeysFlood: random key IDs and issuers, from many addresses, for an hour; by default
-// for ten minutes, in which every limit is reached many times.
+// TestKeysFlood: unknown key IDs and issuers, for two minutes or with SANDBOX_SLOW=1 an hour. The
+// number of fetches and the memory are bounded, and known sandboxes are accepted.
 func TestKeysFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -299,7 +297,7 @@ func TestKeysFlood(t *testing.T) {
 			if strings.HasPrefix(r.URL.Path, "/team/") {
 				return 200, jwks("a"), nil
 			}
-			if strings.HasPrefix(r.URL.Path, "/real") { // a stranger's issuer, which exists
+			if strings.HasPrefix(r.URL.Path, "/real") { // another customer's issuer
 				return 200, jwks("a"), nil
 			}
 			return 404, "", nil
@@ -311,7 +309,7 @@ func TestKeysFlood(t *testing.T) {
 
 		seconds := 3600
 		if !needs.Slow() {
-			seconds = 600
+			seconds = 120
 		}
 		for second := range seconds {
 			for i := range 20 {
@@ -320,7 +318,7 @@ func TestKeysFlood(t *testing.T) {
 				assert.Error(t, k.has(t.Context(), "https://oidc.vercel.com/made-up-"+id, "a"))
 				_ = k.has(t.Context(), "https://oidc.vercel.com/real-"+id, "a")
 			}
-			require.NoError(t, k.has(t.Context(), testIssuer, "a"), "those who are in stay in")
+			require.NoError(t, k.has(t.Context(), testIssuer, "a"), "a known sandbox")
 			require.LessOrEqual(t, len(k.issuers), maxIssuers)
 			time.Sleep(time.Second)
 		}
@@ -328,13 +326,13 @@ func TestKeysFlood(t *testing.T) {
 		assert.LessOrEqual(t, perIssuer["/team/.well-known/jwks"], own, "at most one a minute")
 		assert.LessOrEqual(t, float64(s.fetches.Load()), float64(own)+totalRate.burst+clientRate.burst+float64(seconds)*(totalRate.perSecond+clientRate.perSecond))
 		k.mu.Lock()
-		assert.Contains(t, k.issuers, testIssuer, "what nobody can make up is not pushed out")
+		assert.Contains(t, k.issuers, testIssuer, "an issuer of valid tokens is not evicted")
 		k.mu.Unlock()
 	})
 }
 
-// TestKeysColdStart: while a stranger floods the cache with invented issuers, a sandbox's
-// first request still gets its issuer's keys, which are not cached yet.
+// TestKeysColdStart: while an attacker floods the cache with invented issuers, the first request
+// of a sandbox still gets its issuer's keys.
 func TestKeysColdStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := publishing("a")
@@ -350,12 +348,13 @@ func TestKeysColdStart(t *testing.T) {
 			flood("203.0.113.9:2") // another port is the same client
 			flood(fmt.Sprintf("[2001:db8:1:2::%d]:1", i))
 		}
+		assert.Len(t, k.client, 2, "an IPv6 network is one client")
 		_, _, err := k.find(t.Context(), "203.0.113.9:3", "https://oidc.vercel.com/behind-the-stranger", "a")
-		assert.ErrorIs(t, err, ErrKeysUnavailable, "the stranger has used everything up that is for all")
+		assert.ErrorIs(t, err, ErrKeysUnavailable, "the attacker has used up the common limit")
 		_, _, err = k.find(t.Context(), "198.51.100.7:1", testIssuer, "a")
-		assert.NoError(t, err, "a client at another address has an allowance of its own")
+		assert.NoError(t, err, "each client has its own allowance")
 
-		// A stranger with many addresses is limited, too.
+		// An attacker with many addresses is limited too.
 		before := s.fetches.Load()
 		for i := range 5000 {
 			_, _, _ = k.find(t.Context(), fmt.Sprintf("100.%d.%d.1:1", i/250, i%250), fmt.Sprint("https://oidc.vercel.com/many-", i), "a")
@@ -364,42 +363,6 @@ func TestKeysColdStart(t *testing.T) {
 		assert.LessOrEqual(t, len(k.client), maxClients)
 	})
 }
-
-// TestHandlerFlood sends tokens, most of them invented, from 64 clients at
-// once.
-func TestHandlerFlood(t *testing.T) {
-	s := publishing("k1")
-	reached := atomic.Int64{}
-	h := Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }),
-		&Options{HTTPClient: &http.Client{Transport: s}})
-	good := testToken("k1", testIssuer)
-	unknown := testToken("k2", testIssuer)
-	elsewhere := testToken("k1", "https://oidc.vercel.com.evil.com/team")
-	requests := 20_000
-	if !needs.Slow() {
-		requests = 2_000
-	}
-	var wg sync.WaitGroup
-	for range 64 {
-		wg.Go(func() {
-			for i := range requests / 64 {
-				for _, token := range []string{good, unknown, elsewhere}[:1+2*((i+1)/2%2)] {
-					h.ServeHTTP(discardWriter{}, testRequest(token))
-				}
-			}
-		})
-	}
-	wg.Wait()
-	assert.EqualValues(t, requests/64*64, reached.Load())
-	assert.EqualValues(t, 1, s.fetches.Load())
-}
-
-// discardWriter is a ResponseWriter that discards everything.
-type discardWriter struct{}
-
-func (discardWriter) Header() http.Header         { return make(http.Header) }
-func (discardWriter) Write(p []byte) (int, error) { return len(p), nil }
-func (discardWriter) WriteHeader(int)             {}
 
 // testToken signs a token for testRequest.
 func testToken(keyID, issuer string) string {
@@ -432,11 +395,4 @@ func testRequest(token string) *http.Request {
 		pathHeader: {"/some/path?x=1"}, tokenHeader: {token},
 	}
 	return r
-}
-
-func TestErrorsAreReported(t *testing.T) {
-	err := fmt.Errorf("%w: x", ErrKeysUnavailable)
-	assert.ErrorIs(t, ErrorFromContext(context.WithValue(t.Context(), errorKey{}, err)), ErrKeysUnavailable)
-	assert.NoError(t, ErrorFromContext(t.Context()))
-	assert.False(t, errors.Is(ErrInvalidToken, ErrKeysUnavailable))
 }

@@ -74,23 +74,20 @@ func TestEndToEnd(t *testing.T) {
 }
 
 func TestAuthorityServesNothingElse(t *testing.T) {
-	authority, err := proxytest.NewAuthority()
-	require.NoError(t, err)
+	authority := authority()
 	for _, url := range []string{"http://oidc.vercel.com/.well-known/jwks", "https://oidc.vercel.com/", "https://example.com/.well-known/jwks"} {
 		_, err := authority.Client().Get(url)
 		assert.ErrorContains(t, err, "unexpected request", url)
 	}
-	assert.Zero(t, authority.Fetches())
 }
 
 func TestFirewallNeedsItsFields(t *testing.T) {
-	authority, err := proxytest.NewAuthority()
-	require.NoError(t, err)
+	authority := authority()
 	r := httptest.NewRequest("GET", "https://api.example.com/", nil)
 	for _, f := range []*proxytest.Firewall{{ForwardURL: "http://127.0.0.1"}, {Authority: authority}, {Authority: authority, ForwardURL: "/hook"}} {
 		_, err := f.RoundTrip(r)
 		assert.ErrorContains(t, err, "the firewall")
 	}
-	_, err = (&proxytest.Firewall{Authority: authority, ForwardURL: "http://127.0.0.1"}).Forward(httptest.NewRequest("GET", "/", nil))
+	_, err := (&proxytest.Firewall{Authority: authority, ForwardURL: "http://127.0.0.1"}).Forward(httptest.NewRequest("GET", "/", nil))
 	assert.ErrorContains(t, err, "no host")
 }

@@ -74,7 +74,7 @@ func parseToken(token string) (*unverified, error) {
 		input, signature = token[:i], token[i+1:]
 	}
 	first, second, ok := strings.Cut(input, ".")
-	if !ok || strings.Contains(second, ".") {
+	if !ok {
 		return nil, fmt.Errorf("%w: it does not have three parts", ErrInvalidToken)
 	}
 	t := &unverified{input: input}
