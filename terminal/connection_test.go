@@ -11,7 +11,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -125,25 +124,9 @@ func assertLost(t *testing.T, sb *sandbox.Sandbox, x *screen) {
 
 // terminalService returns a sandbox whose terminals service handles.
 func terminalService(t *testing.T, service http.HandlerFunc) *sandbox.Sandbox {
-	srv, sb := testkit.Start(t, nil)
-	var back *httptest.Server
-	back = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case strings.HasSuffix(r.URL.Path, "/interactive"):
-			fmt.Fprintf(w, `{"url":"%s/terminal?region=iad1","token":"tok&en secret"}`, back.URL)
-		case r.URL.Path == "/terminal":
-			assert.Equal(t, "tok&en secret", r.URL.Query().Get("token"))
-			assert.Equal(t, "iad1", r.URL.Query().Get("region"))
-			assert.Empty(t, r.Header.Get("Authorization"))
-			service(w, r)
-		default:
-			http.NotFound(w, r)
-		}
-	}))
-	t.Cleanup(back.Close)
-	client, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: back.URL, Credentials: testkit.Credentials(srv), HTTPClient: &http.Client{Transport: testkit.Transport(t)}})
-	require.NoError(t, err)
-	client.Bind(sb)
+	t.Helper()
+	sb, end := pipedSandbox(t, func(w http.ResponseWriter, r *http.Request, _ <-chan struct{}) { service(w, r) })
+	t.Cleanup(end)
 	return sb
 }
 
@@ -173,24 +156,26 @@ func TestShellRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			sb := terminalService(t, service)
-			sh, err := terminal.Open(t.Context(), sb, nil)
-			if name == "closed" {
-				require.NoError(t, err)
-				_, err = sh.Wait(t.Context())
-				_, ok := errors.AsType[*terminal.ShellError](err)
-				require.True(t, ok)
-				assert.ErrorContains(t, err, `with code 1008 ("not for you")`)
-				require.NoError(t, sh.Close())
-			}
-			require.Error(t, err)
-			t.Log(err)
-			for e := err; e != nil; e = errors.Unwrap(e) {
-				for _, text := range []string{fmt.Sprintf("%v", e), fmt.Sprintf("%+v", e), fmt.Sprintf("%#v", e)} {
-					assert.NotContains(t, text, "secret")
+			synctest.Test(t, func(t *testing.T) {
+				sb := terminalService(t, service)
+				sh, err := terminal.Open(t.Context(), sb, nil)
+				if name == "closed" {
+					require.NoError(t, err)
+					_, err = sh.Wait(t.Context())
+					_, ok := errors.AsType[*terminal.ShellError](err)
+					require.True(t, ok)
+					assert.ErrorContains(t, err, `with code 1008 ("not for you")`)
+					require.NoError(t, sh.Close())
 				}
-			}
-			assert.NotContains(t, fmt.Sprintf("%v %+v %#v", sh, sh, sh), "secret")
+				require.Error(t, err)
+				t.Log(err)
+				for e := err; e != nil; e = errors.Unwrap(e) {
+					for _, text := range []string{fmt.Sprintf("%v", e), fmt.Sprintf("%+v", e), fmt.Sprintf("%#v", e)} {
+						assert.NotContains(t, text, "secret")
+					}
+				}
+				assert.NotContains(t, fmt.Sprintf("%v %+v %#v", sh, sh, sh), "secret")
+			})
 		})
 	}
 }
@@ -199,44 +184,46 @@ func TestShellRefused(t *testing.T) {
 // starts the program once.
 func TestShellServiceStarts(t *testing.T) {
 	t.Parallel()
-	var mu sync.Mutex
-	asked, begun := 0, 0
-	sb := terminalService(t, func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		asked++
-		n := asked
-		mu.Unlock()
-		switch n {
-		case 1:
-			panic(http.ErrAbortHandler)
-		case 2:
-			w.WriteHeader(http.StatusBadGateway)
-			return
-		case 3:
-			w.WriteHeader(http.StatusTooManyRequests)
-			return
-		}
-		conn, err := websocket.Accept(w, r, nil)
-		if !assert.NoError(t, err) {
-			return
-		}
-		_, data, err := conn.Read(r.Context())
-		if assert.NoError(t, err) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		asked, begun := 0, 0
+		sb := terminalService(t, func(w http.ResponseWriter, r *http.Request) {
 			mu.Lock()
-			begun++
+			asked++
+			n := asked
 			mu.Unlock()
-			assert.JSONEq(t, `{"type":"start","command":"","args":["--login"],"env":["TERM=xterm-256color"],"cwd":"/vercel","cols":80,"rows":24}`, string(data))
-		}
-		for _, text := range []string{`no message`, `{"type":"news"}`, `{"type":"exit","code":12}`} {
-			assert.NoError(t, conn.Write(r.Context(), websocket.MessageText, []byte(text)))
-		}
-		conn.Close(websocket.StatusNormalClosure, "")
+			switch n {
+			case 1:
+				panic(http.ErrAbortHandler)
+			case 2:
+				w.WriteHeader(http.StatusBadGateway)
+				return
+			case 3:
+				w.WriteHeader(http.StatusTooManyRequests)
+				return
+			}
+			conn, err := websocket.Accept(w, r, nil)
+			if !assert.NoError(t, err) {
+				return
+			}
+			_, data, err := conn.Read(r.Context())
+			if assert.NoError(t, err) {
+				mu.Lock()
+				begun++
+				mu.Unlock()
+				assert.JSONEq(t, `{"type":"start","command":"","args":["--login"],"env":["TERM=xterm-256color"],"cwd":"/vercel","cols":80,"rows":24}`, string(data))
+			}
+			for _, text := range []string{`no message`, `{"type":"news"}`, `{"type":"exit","code":12}`} {
+				assert.NoError(t, conn.Write(r.Context(), websocket.MessageText, []byte(text)))
+			}
+			conn.Close(websocket.StatusNormalClosure, "")
+		})
+		x := openScreen(t, sb, nil)
+		assert.Equal(t, 12, x.exit())
+		assert.Equal(t, "no message", x.text.String())
+		assert.Equal(t, 4, asked)
+		assert.Equal(t, 1, begun)
 	})
-	x := openScreen(t, sb, nil)
-	assert.Equal(t, 12, x.exit())
-	assert.Equal(t, "no message", x.text.String())
-	assert.Equal(t, 4, asked)
-	assert.Equal(t, 1, begun)
 }
 
 // TestShellHostile: an exit without a code, an endless message and a close that looks clean
@@ -253,22 +240,24 @@ func TestShellHostile(t *testing.T) {
 		"clean close": func(_ context.Context, c *websocket.Conn) { c.Close(websocket.StatusNormalClosure, "") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			sb := terminalService(t, func(w http.ResponseWriter, r *http.Request) {
-				conn, err := websocket.Accept(w, r, nil)
-				if !assert.NoError(t, err) {
-					return
-				}
-				defer conn.CloseNow()
-				_, _, _ = conn.Read(r.Context())
-				send(r.Context(), conn)
-				_, _, _ = conn.Read(r.Context())
+			synctest.Test(t, func(t *testing.T) {
+				sb := terminalService(t, func(w http.ResponseWriter, r *http.Request) {
+					conn, err := websocket.Accept(w, r, nil)
+					if !assert.NoError(t, err) {
+						return
+					}
+					defer conn.CloseNow()
+					_, _, _ = conn.Read(r.Context())
+					send(r.Context(), conn)
+					_, _, _ = conn.Read(r.Context())
+				})
+				x := openScreen(t, sb, nil)
+				_, err := x.Wait(t.Context())
+				require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+				_, ok := errors.AsType[*terminal.ShellError](err)
+				assert.True(t, ok)
+				t.Log(err)
 			})
-			x := openScreen(t, sb, nil)
-			_, err := x.Wait(t.Context())
-			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-			_, ok := errors.AsType[*terminal.ShellError](err)
-			assert.True(t, ok)
-			t.Log(err)
 		})
 	}
 }
@@ -341,11 +330,14 @@ func pipedSandbox(t *testing.T, talk func(http.ResponseWriter, *http.Request, <-
 	service := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/interactive"):
-			_, _ = io.WriteString(w, `{"url":"http://terminal.test/terminal","token":"tok"}`)
+			_, _ = io.WriteString(w, `{"url":"http://terminal.test/terminal?region=iad1","token":"tok&en secret"}`)
 		case r.URL.Path == "/terminal":
+			assert.Equal(t, "tok&en secret", r.URL.Query().Get("token"))
+			assert.Equal(t, "iad1", r.URL.Query().Get("region"))
+			assert.Empty(t, r.Header.Get("Authorization"))
 			talk(w, r, l.closed)
 		default:
-			_, _ = io.WriteString(w, canned.RunningSandbox)
+			_, _ = io.WriteString(w, strings.Replace(canned.RunningSandbox, `"id":"s1"`, `"id":"s1","cwd":"/vercel"`, 1))
 		}
 	})}
 	var group sync.WaitGroup
@@ -392,14 +384,14 @@ func TestShellCloseIsBounded(t *testing.T) {
 // TestShellPings: a connection to a silent peer is lost, which is an error. A connection
 // whose output waits to be read is kept.
 func TestShellPings(t *testing.T) {
-	const interval = 500 * time.Millisecond
+	const interval = 20 * time.Second
 	t.Run("silent", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			sb, end := pipedSandbox(t, func(w http.ResponseWriter, r *http.Request, over <-chan struct{}) {
 				serveSilence(t, w, r, "ready> ", true, over)
 			})
 			defer end()
-			sh, err := terminal.Open(t.Context(), sb, &terminal.ShellOptions{PingInterval: interval, Env: sandbox.Env{"LONG": strings.Repeat("x", 200)}})
+			sh, err := terminal.Open(t.Context(), sb, &terminal.ShellOptions{Env: sandbox.Env{"LONG": strings.Repeat("x", 200)}})
 			require.NoError(t, err)
 			x := watchShell(t, sh)
 			x.until("ready> ")
@@ -423,7 +415,7 @@ func TestShellPings(t *testing.T) {
 				assert.NoError(t, err)
 				read := conn.CloseRead(r.Context())
 				select {
-				case <-time.After(time.Minute):
+				case <-time.After(time.Hour):
 				case <-read.Done():
 					t.Error("the terminal was abandoned")
 				}
@@ -431,7 +423,7 @@ func TestShellPings(t *testing.T) {
 				<-read.Done() // until the other side has closed
 			})
 			defer end()
-			sh, err := terminal.Open(t.Context(), sb, &terminal.ShellOptions{PingInterval: interval})
+			sh, err := terminal.Open(t.Context(), sb, nil)
 			require.NoError(t, err)
 			defer sh.Close()
 			_, err = io.ReadAll(sh)
@@ -460,7 +452,7 @@ func TestShellPings(t *testing.T) {
 				_, _, _ = conn.Read(r.Context()) // until the other side has closed
 			})
 			defer end()
-			sh, err := terminal.Open(t.Context(), sb, &terminal.ShellOptions{PingInterval: interval})
+			sh, err := terminal.Open(t.Context(), sb, nil)
 			require.NoError(t, err)
 			defer sh.Close()
 			first := make([]byte, 1)
@@ -500,7 +492,7 @@ func TestShellPings(t *testing.T) {
 				_, _, _ = conn.Read(r.Context()) // until the other side has closed
 			})
 			defer end()
-			sh, err := terminal.Open(t.Context(), sb, &terminal.ShellOptions{PingInterval: interval})
+			sh, err := terminal.Open(t.Context(), sb, nil)
 			require.NoError(t, err)
 			defer sh.Close()
 			_, err = sh.Write(input)

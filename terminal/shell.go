@@ -40,11 +40,6 @@ type ShellOptions struct {
 	Sudo bool
 	// Cols and Rows are the terminal's size. Zero means 80 and 24.
 	Cols, Rows int
-	// PingInterval is the interval of pings. If the other end neither responds to two
-	// pings nor sends anything within another two intervals, the connection is lost. It
-	// is kept if more input is in flight than a terminal buffers, because the program may
-	// be slow to read. Zero means 20 seconds; a negative duration disables pings.
-	PingInterval time.Duration
 }
 
 // Format prints the options for every verb, without values that may be secret.
@@ -52,7 +47,10 @@ func (o ShellOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o)
 
 const (
 	defaultCols, defaultRows = 80, 24
-	defaultPing              = 20 * time.Second
+	// pingInterval is the interval of pings. If the other end neither responds to two pings
+	// nor sends anything within another two intervals, the connection is lost. It is kept if
+	// more input is in flight than a terminal buffers, because the program may be slow to read.
+	pingInterval = 20 * time.Second
 )
 
 // Shell is a program that runs in a terminal of the sandbox. Read returns its output. Write
@@ -140,10 +138,7 @@ func Open(ctx context.Context, sb *sandbox.Sandbox, opts *ShellOptions) (*Shell,
 		<-ctx.Done()
 		end(nil, nil)
 	})
-	if o.PingInterval >= 0 {
-		interval := cmp.Or(o.PingInterval, defaultPing)
-		sh.conn.Go(func(ctx context.Context) { sh.conn.Watch(ctx, interval) })
-	}
+	sh.conn.Go(func(ctx context.Context) { sh.conn.Watch(ctx, pingInterval) })
 	return sh, nil
 }
 

@@ -36,13 +36,9 @@ type Options struct {
 	// Stdout receives the output. Nil means [os.Stdout]. The window's size is that of
 	// Stdout, or of Stdin if Stdout is not a terminal.
 	Stdout *os.File
-	// NoEscape disables escape sequences. By default, if Stdin is a terminal, "~." at
-	// the beginning of a line ends the call with [ErrLeft], and "~~" sends one "~".
-	// Anything else is sent as typed.
-	NoEscape bool
 }
 
-// ErrLeft is returned if the user has left the terminal with "~."; see [Options.NoEscape].
+// ErrLeft is returned if the user has left the terminal with "~."; see [Attach].
 // The program in the sandbox receives SIGHUP.
 var ErrLeft = errors.New("terminal: left by the user")
 
@@ -110,9 +106,9 @@ func Run(ctx context.Context, sb *sandbox.Sandbox, shell *ShellOptions, opts *Op
 // The error is a [*ShellError] if the connection is lost, the error of ctx if ctx ends, and
 // a [*SignalError] if this process receives SIGINT, SIGTERM, SIGHUP or SIGQUIT. Attach
 // catches these signals while it runs, to restore the terminal. Keys such as Ctrl-C do not
-// cause signals but are sent to the sandbox. The keys that [Options.NoEscape] describes end
-// the call with [ErrLeft]. If writing to Stdout fails, Attach returns that error, and the
-// program receives SIGHUP.
+// cause signals but are sent to the sandbox. If Stdin is a terminal, "~." at
+// the beginning of a line ends the call with [ErrLeft], and "~~" sends one "~". If writing to
+// Stdout fails, Attach returns that error, and the program receives SIGHUP.
 //
 // No goroutine remains, except on Windows, where one waits for the next key.
 func Attach(ctx context.Context, sh *Shell, opts *Options) (exitCode int, err error) {
@@ -164,14 +160,11 @@ func attach(ctx context.Context, sh *Shell, opts *Options) (exitCode int, err er
 	defer input.stop()
 	defer cancel(nil) // ends sendFile
 	input.start(func() {
-		switch {
-		case !term.IsTerminal(int(o.Stdin.Fd())):
+		if !term.IsTerminal(int(o.Stdin.Fd())) {
 			sendFile(ctx, sh, input)
-		case o.NoEscape:
-			_, _ = io.Copy(sh, input) // Wait returns the error
-		default:
-			_, _ = io.Copy(sh, &escapeReader{typed: input, leave: func() { cancel(ErrLeft) }, newline: true})
+			return
 		}
+		_, _ = io.Copy(sh, &escapeReader{typed: input, leave: func() { cancel(ErrLeft) }, newline: true}) // Wait returns the error
 	})
 
 	screen := &screen{file: o.Stdout}
