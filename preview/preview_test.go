@@ -31,74 +31,99 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// portApp appends the body of each POST to the file "posts" and responds with the
-// status in its path. /echo upgrades the connection, /die exits, and the response to a
-// GET shows the request.
-const portApp = `
-import http.server, os, sys
-class H(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    def do_POST(self):
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        with open("posts", "ab") as f: f.write(body[:20] + b"\n")
-        if self.path == "/die": os._exit(0)
-        self.respond(int(self.path[1:]), b"the app's own " + str(len(body)).encode())
-    def do_GET(self):
-        if self.headers.get("Upgrade"):
-            self.wfile.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-            self.wfile.write(self.rfile.readline()); self.close_connection = True
-            return
-        self.respond(200, self.path.encode())
-    def respond(self, status, text):
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-    def log_message(self, *a): pass
-class S(http.server.ThreadingHTTPServer): request_queue_size = 128 # connections that wait
-S(("0.0.0.0", int(sys.argv[1])), H).serve_forever()
-`
+// portApp is a server in a sandbox. It records the beginning of each POST and responds with
+// the status in its path. /echo upgrades the connection, /die ends the server, and the
+// response to a GET shows the path.
+type portApp struct {
+	mu    sync.Mutex
+	posts []string
+}
 
-// serveApp returns a hook that starts the app on a port.
-func serveApp(port int) sandbox.Hook {
-	return func(ctx context.Context, sb *sandbox.Sandbox) error {
-		if err := sb.FS().WriteFile(ctx, "app.py", []byte(portApp), 0o644); err != nil {
-			return err
+// serve is the command "app" of a sandbox. Its argument is a port.
+func (a *portApp) serve(ctx context.Context, inv *sandboxtest.Invocation) int {
+	l, err := net.Listen("tcp", ":"+inv.Args[0])
+	if err != nil {
+		fmt.Fprintln(inv.Stderr, err)
+		return 1
+	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { //nolint:gosec // a test's own visitors
+		if r.Header.Get("Upgrade") != "" {
+			conn, rw, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			line, _ := rw.ReadString('\n')
+			_, _ = io.WriteString(conn, line)
+			return
 		}
-		_, err := sb.StartCommand(ctx, "python3", []string{"app.py", strconv.Itoa(port)}, nil)
+		if r.Method == http.MethodGet {
+			_, _ = io.WriteString(w, r.URL.Path)
+			return
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		a.mu.Lock()
+		a.posts = append(a.posts, string(body[:min(20, len(body))]))
+		a.mu.Unlock()
+		if r.URL.Path == "/die" {
+			end()
+			panic(http.ErrAbortHandler)
+		}
+		status, _ := strconv.Atoi(r.URL.Path[1:])
+		w.WriteHeader(status)
+		fmt.Fprintf(w, "the app's own %d", len(body))
+	})}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	_ = server.Serve(l)
+	return 0
+}
+
+// start returns a hook that starts the app on a port.
+func (a *portApp) start(port int) sandbox.Hook {
+	return func(ctx context.Context, sb *sandbox.Sandbox) error {
+		_, err := sb.StartCommand(ctx, "app", []string{strconv.Itoa(port)}, nil)
 		return err
 	}
 }
 
-// portSandbox creates a sandbox that starts the app on a port in each session.
-func portSandbox(t *testing.T) (*sandbox.Sandbox, int) {
+// newPortApp returns an emulator whose sandboxes have the command "app", and a free port.
+func newPortApp(t *testing.T) (*sandboxtest.Server, *portApp, int) {
 	t.Helper()
-	_, sb, port := portServer(t)
-	return sb, port
+	srv, app := testkit.LightServer(t), &portApp{}
+	srv.HandleCommand("app", app.serve)
+	return srv, app, needs.Port(t)
 }
 
-func portServer(t *testing.T) (*sandboxtest.Server, *sandbox.Sandbox, int) {
+// createSandbox creates a sandbox with a port.
+func createSandbox(t *testing.T, srv *sandboxtest.Server, port int, onResume sandbox.Hook) *sandbox.Sandbox {
 	t.Helper()
-	needs.Programs(t, "python3")
-	port := needs.Port(t)
-	serve := serveApp(port)
-	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Ports: []int{port}, OnResume: serve})
-	require.NoError(t, serve(t.Context(), sb))
-	return srv, sb, port
-}
-
-func posts(t *testing.T, sb *sandbox.Sandbox) []string {
-	t.Helper()
-	data, err := sb.FS().ReadFile(t.Context(), "posts")
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), testkit.Lasting(&sandbox.CreateOptions{Ports: []int{port}, OnResume: onResume}))
 	require.NoError(t, err)
-	return strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
+	return sb
+}
+
+// portSandbox creates a sandbox that starts the app on a port in each session.
+func portSandbox(t *testing.T) (*sandboxtest.Server, *sandbox.Sandbox, *portApp, int) {
+	t.Helper()
+	srv, app, port := newPortApp(t)
+	sb := createSandbox(t, srv, port, app.start(port))
+	require.NoError(t, app.start(port)(t.Context(), sb))
+	_, err := sb.WaitForPort(t.Context(), port, nil)
+	require.NoError(t, err)
+	return srv, sb, app, port
 }
 
 // TestReverseProxyResumes: statuses of the app pass through, each POST arrives once, and
 // any kind of request resumes the sandbox.
 func TestReverseProxyResumes(t *testing.T) {
 	t.Parallel()
-	sb, port := portSandbox(t)
+	_, sb, app, port := portSandbox(t)
 	front := httptest.NewServer(preview.ReverseProxy(sb, port, nil))
 	defer front.Close()
 	post := func(path, body string) (int, string) {
@@ -130,11 +155,13 @@ func TestReverseProxyResumes(t *testing.T) {
 	assert.Equal(t, 200, status)
 	assert.Equal(t, fmt.Sprintf("the app's own %d", len(big)), text)
 	want = append(want, big[:20])
-	assert.Equal(t, want, posts(t, sb))
+	assert.Equal(t, want, app.posts)
 
 	_, err = sb.Stop(t.Context(), nil)
 	require.NoError(t, err)
-	conn, err := net.Dial("tcp", front.Listener.Addr().String())
+	other := httptest.NewServer(preview.ReverseProxy(sb, port, nil)) // the first has just resumed the sandbox
+	defer other.Close()
+	conn, err := net.Dial("tcp", other.Listener.Addr().String())
 	require.NoError(t, err)
 	defer conn.Close()
 	_, err = io.WriteString(conn, "GET /echo HTTP/1.1\r\nHost: front\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
@@ -154,7 +181,7 @@ func TestReverseProxyResumes(t *testing.T) {
 // and each arrives once.
 func TestTransportConcurrentResume(t *testing.T) {
 	t.Parallel()
-	sb, port := portSandbox(t)
+	_, sb, app, port := portSandbox(t)
 	client := &http.Client{Transport: preview.Transport(sb, port, nil)}
 	defer client.CloseIdleConnections()
 	var want []string
@@ -179,7 +206,7 @@ func TestTransportConcurrentResume(t *testing.T) {
 		}
 		group.Wait()
 	}
-	assert.ElementsMatch(t, want, posts(t, sb))
+	assert.ElementsMatch(t, want, app.posts)
 	sessions := 0
 	for _, err := range sb.ListSessions(t.Context(), nil) {
 		require.NoError(t, err)
@@ -192,17 +219,16 @@ func TestTransportConcurrentResume(t *testing.T) {
 // run and nothing listens. A request runs Options.Start, and arrives once.
 func TestTransportRunsStart(t *testing.T) {
 	t.Parallel()
-	needs.Programs(t, "python3")
-	port := needs.Port(t)
-	srv, first := testkit.Start(t, &sandbox.CreateOptions{Ports: []int{port}})
+	srv, app, port := newPortApp(t)
+	first := createSandbox(t, srv, port, nil)
 	_, err := first.Stop(t.Context(), nil)
 	require.NoError(t, err)
 	plain, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Get(t.Context(), first.Name(), nil)
 	require.NoError(t, err)
-	testkit.Output(t, plain, "true")
+	require.NoError(t, plain.Resume(t.Context()))
 
 	var hooks atomic.Int64
-	serve := serveApp(port)
+	serve := app.start(port)
 	start := func(ctx context.Context, sb *sandbox.Sandbox) error {
 		hooks.Add(1)
 		if err := serve(ctx, sb); err != nil {
@@ -234,7 +260,7 @@ func TestTransportRunsStart(t *testing.T) {
 	}
 	assert.NotEmpty(t, refusals.String(), "the edge refused a request before anything listened")
 	assert.EqualValues(t, 1, hooks.Load())
-	assert.Equal(t, []string{"first", "second"}, posts(t, sb))
+	assert.Equal(t, []string{"first", "second"}, app.posts)
 	assert.Equal(t, plain.CurrentSession().ID(), sb.CurrentSession().ID(), "the session is the same")
 }
 
@@ -242,7 +268,7 @@ func TestTransportRunsStart(t *testing.T) {
 func TestTransportGivesUp(t *testing.T) {
 	t.Parallel()
 	port := needs.Port(t)
-	_, sb := testkit.Start(t, &sandbox.CreateOptions{Ports: []int{port}})
+	_, sb := testkit.LightStart(t, &sandbox.CreateOptions{Ports: []int{port}})
 	base := testkit.Transport(t)
 	get := func(tr http.RoundTripper, body io.Reader) error {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://app/", body)
@@ -360,12 +386,11 @@ func TestReverseProxyPages(t *testing.T) {
 // TestStart: Start runs once for all concurrent requests after the server has exited.
 func TestStart(t *testing.T) {
 	t.Parallel()
-	needs.Programs(t, "python3")
-	port := needs.Port(t)
-	_, sb := testkit.Start(t, &sandbox.CreateOptions{Ports: []int{port}})
+	srv, app, port := newPortApp(t)
+	sb := createSandbox(t, srv, port, nil)
 	var starts atomic.Int64
-	serve := serveApp(port)
-	client := &http.Client{Transport: preview.Transport(sb, port, &preview.Options{Start: func(ctx context.Context, sb *sandbox.Sandbox) error {
+	serve := app.start(port)
+	opts := &preview.Options{Start: func(ctx context.Context, sb *sandbox.Sandbox) error {
 		starts.Add(1)
 		if err := serve(ctx, sb); err != nil {
 			return err
@@ -373,7 +398,8 @@ func TestStart(t *testing.T) {
 		// On a slow machine the server may not listen before the next call of Start.
 		_, err := sb.WaitForPort(ctx, port, nil)
 		return err
-	}, Base: testkit.Transport(t)})}
+	}, Base: testkit.Transport(t)}
+	client := &http.Client{Transport: preview.Transport(sb, port, opts)}
 	post := func(path, body string, status int) {
 		resp, err := client.Post("http://app"+path, "text/plain", strings.NewReader(body))
 		if assert.NoError(t, err) {
@@ -389,13 +415,14 @@ func TestStart(t *testing.T) {
 		resp, err := http.Get(address)
 		return err == nil && resp.Body.Close() == nil && resp.Header.Get("X-Vercel-Error") == "SANDBOX_NOT_LISTENING"
 	}, testkit.Patience, 5*time.Millisecond)
+	client.Transport = preview.Transport(sb, port, opts) // the first has just called Start
 	var visitors sync.WaitGroup
 	for range 5 {
 		visitors.Go(func() { post("/200", "after", 200) })
 	}
 	visitors.Wait()
 	assert.EqualValues(t, 2, starts.Load())
-	assert.Equal(t, []string{"before", "last", "after", "after", "after", "after", "after"}, posts(t, sb))
+	assert.Equal(t, []string{"before", "last", "after", "after", "after", "after", "after"}, app.posts)
 }
 
 // TestStartOnce: a refusal of a request that was sent before the server's start does not
@@ -657,14 +684,11 @@ func TestTransportKeepsAlive(t *testing.T) {
 // inspects does not look complete.
 func TestTruncatedResponse(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, &sandbox.CreateOptions{Ports: []int{3000}})
 	cut := errors.New("cut")
-	tr := preview.Transport(sb, 3000, &preview.Options{Base: canned.RoundTripper(func(*http.Request) (*http.Response, error) {
+	client, _ := edgeSandbox(t, func(*http.Request) (*http.Response, error) {
 		return canned.Response(http.StatusNotFound, "text/html", io.MultiReader(strings.NewReader("<h1>no"), iotest.ErrReader(cut))), nil
-	})})
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://sandbox/", nil)
-	require.NoError(t, err)
-	resp, err := tr.RoundTrip(req)
+	})
+	resp, err := client.Get("http://app/")
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)

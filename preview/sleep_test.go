@@ -93,14 +93,14 @@ func TestTransportSleeps(t *testing.T) {
 	t.Parallel()
 	sleeps, workers := 3, 8
 	if !needs.Slow() {
-		sleeps, workers = 2, 3
+		sleeps, workers = 1, 3
 	}
 	if text := os.Getenv("SANDBOX_TRANSPORT_SLEEPS"); text != "" {
 		var err error
 		sleeps, err = strconv.Atoi(text)
 		require.NoError(t, err)
 	}
-	srv, sb, port := portServer(t)
+	srv, sb, app, port := portSandbox(t)
 	v := &visitors{t: t, base: testkit.Transport(t), visits: map[string]*visit{}}
 	v.client = &http.Client{Transport: preview.Transport(sb, port, &preview.Options{Base: v, MaxWait: testkit.Patience})}
 
@@ -132,7 +132,7 @@ func TestTransportSleeps(t *testing.T) {
 	group.Wait()
 
 	arrived := map[string]int{}
-	for _, line := range posts(t, sb) {
+	for _, line := range app.posts {
 		id, _, _ := strings.Cut(line, " ")
 		arrived[id]++
 	}
