@@ -25,8 +25,6 @@
 // # Metrics
 //
 //	http.client.request.duration    histogram, s   until the header of the response
-//	http.client.request.body.size   histogram, By  with [Options].BodySizes
-//	http.client.response.body.size  histogram, By  with [Options].BodySizes
 //	sandbox.KIND.duration           histogram, s   of operation, command, wait, repair, resume, hook, stop, upload, download, tool, take, terminal, visit
 //	sandbox.retries                 counter        requests that were sent because an earlier one failed
 //	sandbox.commands.active         up-down counter

@@ -26,27 +26,21 @@ var measured = []observe.Kind{
 }
 
 type metrics struct {
-	series         cache[labels, *series]
-	commands       sync.Map // the *commands of each attribute.Distinct of the user's
-	plain          func() *commands
-	request        metric.Float64Histogram
-	sent, received metric.Int64Histogram // nil unless asked for
-	durations      map[observe.Kind]metric.Float64Histogram
-	retries        metric.Int64Counter
-	io             metric.Int64Counter
-	lived, cpu     metric.Float64Counter
-	remaining      metric.Int64Gauge
+	series     cache[labels, *series]
+	commands   sync.Map // the *commands of each attribute.Distinct of the user's
+	plain      func() *commands
+	request    metric.Float64Histogram
+	durations  map[observe.Kind]metric.Float64Histogram
+	retries    metric.Int64Counter
+	io         metric.Int64Counter
+	lived, cpu metric.Float64Counter
+	remaining  metric.Int64Gauge
 }
 
-func newMetrics(m metric.Meter, bodySizes bool) (*metrics, error) {
+func newMetrics(m metric.Meter) (*metrics, error) {
 	var errs []error
 	seconds := func(name, what string, bounds []float64) metric.Float64Histogram {
 		h, err := m.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(what), metric.WithExplicitBucketBoundaries(bounds...))
-		errs = append(errs, err)
-		return h
-	}
-	bytes := func(name, what string) metric.Int64Histogram {
-		h, err := m.Int64Histogram(name, metric.WithUnit("By"), metric.WithDescription(what))
 		errs = append(errs, err)
 		return h
 	}
@@ -69,10 +63,6 @@ func newMetrics(m metric.Meter, bodySizes bool) (*metrics, error) {
 		cpu:       total("sandbox.session.cpu", "CPU time of sessions that this program has stopped"),
 	}
 	x.plain = sync.OnceValue(func() *commands { return x.commandsOf([]attribute.KeyValue{}) })
-	if bodySizes {
-		x.sent = bytes("http.client.request.body.size", "Size of the bodies of HTTP requests")
-		x.received = bytes("http.client.response.body.size", "Size of the bodies of HTTP responses")
-	}
 	for _, kind := range measured {
 		x.durations[kind] = seconds("sandbox."+string(kind)+".duration", "Duration of the event "+string(kind), longSeconds)
 	}
@@ -159,8 +149,4 @@ func (x *metrics) endRequest(ctx context.Context, e *observe.Event, extra []attr
 		duration = e.Duration
 	}
 	x.request.Record(ctx, duration.Seconds(), all...)
-	if x.sent != nil {
-		x.sent.Record(ctx, e.Sent, all...)
-		x.received.Record(ctx, e.Received, all...)
-	}
 }

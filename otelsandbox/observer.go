@@ -28,10 +28,6 @@ type Options struct {
 	// Arguments adds the arguments of commands to their spans, as process.command_args.
 	// They may contain secrets.
 	Arguments bool
-	// BodySizes adds the histograms of the sizes of requests and responses, which are
-	// optional in the conventions. They cost as much as all other metrics of a request.
-	// Spans always have the sizes.
-	BodySizes bool
 	// MetricAttributes, if not nil, returns additional attributes for the metrics of an
 	// event. Each new value creates a time series of every metric: names of tenants may be
 	// few enough, names of sandboxes are not.
@@ -54,7 +50,7 @@ func New(opts *Options) (observe.Observer, error) {
 	version := sandbox.Version()
 	o.tracer = o.opts.TracerProvider.Tracer(Scope, trace.WithInstrumentationVersion(version))
 	var err error
-	o.metrics, err = newMetrics(o.opts.MeterProvider.Meter(Scope, metric.WithInstrumentationVersion(version)), o.opts.BodySizes)
+	o.metrics, err = newMetrics(o.opts.MeterProvider.Meter(Scope, metric.WithInstrumentationVersion(version)))
 	return o, err
 }
 
