@@ -31,41 +31,41 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// desk is a toolset of a test.
-type desk struct {
+// testTools is a Toolset whose calls check their results.
+type testTools struct {
 	*agent.Toolset
 	t   *testing.T
 	srv *sandboxtest.Server
 	sb  *sandbox.Sandbox
 }
 
-// TestWithoutInput: where commands get no input while they run, the model reads
-// what to do instead.
+// TestWithoutInput: if the service does not support input for commands, the result tells the
+// model what to do instead.
 func TestWithoutInput(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newTools(t, nil)
 	d.srv.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, Status: 400, Code: "bad_request", Message: "Invalid request: should NOT have additional property `attachStdin`."})
 	assert.Contains(t, d.refused("start_command", args{"command": "cat", "input": true}), "Start it without")
 	assert.Contains(t, d.refused("python", args{"code": "1"}), "Write a program to a file")
 }
 
-func newDesk(t *testing.T, opts *agent.Options) *desk {
+func newTools(t *testing.T, opts *agent.Options) *testTools {
 	t.Helper()
-	srv, sb := testkit.Start(t, nil)
-	return deskOf(t, srv, sb, opts)
+	srv, sb := testkit.LightStart(t, nil)
+	return toolsFor(t, srv, sb, opts)
 }
 
-func deskOf(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox, opts *agent.Options) *desk {
+func toolsFor(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox, opts *agent.Options) *testTools {
 	t.Helper()
 	tools := agent.New(sb, opts)
 	t.Cleanup(func() { assert.NoError(t, tools.Close()) })
-	return &desk{tools, t, srv, sb}
+	return &testTools{tools, t, srv, sb}
 }
 
 type args map[string]any
 
-// try makes a call that is not an error of the program.
-func (d *desk) try(tool string, a args) agent.Result {
+// try makes a call, which must not return an error for the program.
+func (d *testTools) try(tool string, a args) agent.Result {
 	d.t.Helper()
 	text, err := json.Marshal(a)
 	require.NoError(d.t, err)
@@ -74,16 +74,16 @@ func (d *desk) try(tool string, a args) agent.Result {
 	return result
 }
 
-// ok makes a call that succeeds.
-func (d *desk) ok(tool string, a args) string {
+// ok makes a call that must succeed.
+func (d *testTools) ok(tool string, a args) string {
 	d.t.Helper()
 	result := d.try(tool, a)
 	require.False(d.t, result.Failed, "%s %v: %s", tool, a, result.Text)
 	return result.Text
 }
 
-// refused makes a call that the model has to make in another way.
-func (d *desk) refused(tool string, a args) string {
+// refused makes a call that must fail because of the model's arguments.
+func (d *testTools) refused(tool string, a args) string {
 	d.t.Helper()
 	result := d.try(tool, a)
 	require.True(d.t, result.Failed, "%s %v: %s", tool, a, result.Text)
@@ -92,8 +92,8 @@ func (d *desk) refused(tool string, a args) string {
 
 func data(text string) string { return "\n<sandbox-data>\n" + text + "</sandbox-data>" }
 
-// TestScript wants the scripted model to reach its end without an adapter: what
-// it sees is compared with what it sees by each adapter.
+// TestScript runs the scripted model without an adapter. The adapters' tests compare their
+// results with these.
 func TestScript(t *testing.T) {
 	needs.Long(t, "it starts five programs in Python, and each of its steps has a test of its own")
 	t.Parallel()
@@ -115,7 +115,7 @@ func TestScript(t *testing.T) {
 func TestBash(t *testing.T) {
 	t.Parallel()
 	var told testkit.LockedBuffer
-	d := newDesk(t, &agent.Options{OnOutput: func(call agent.Call, p []byte) {
+	d := newTools(t, &agent.Options{OnOutput: func(call agent.Call, p []byte) {
 		assert.Equal(t, "bash", call.Tool)
 		_, _ = told.Write(p)
 	}})
@@ -145,13 +145,13 @@ func TestBash(t *testing.T) {
 	}
 }
 
-// TestPortURL wants the address of a server that answers.
+// TestPortURL: the result has the URL of a server, once the server responds.
 func TestPortURL(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "python3")
 	port := needs.Port(t)
-	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Ports: []int{port}})
-	d := deskOf(t, srv, sb, nil)
+	srv, sb := testkit.LightStart(t, &sandbox.CreateOptions{Ports: []int{port}})
+	d := toolsFor(t, srv, sb, nil)
 	d.ok("start_command", args{"command": fmt.Sprintf(`exec python3 -S -c 'import socket
 s = socket.create_server(("", %d))
 while True:
@@ -164,15 +164,15 @@ while True:
 	assert.Equal(t, fmt.Sprintf("Port %d: %s A server answers there.", port, result.Data["url"]), result.Text)
 }
 
-// TestTimeout wants a command that takes too long to be stopped with its
-// children, and one whose caller gives up too.
+// TestTimeout: a command is killed with its children if it takes too long or its call is
+// canceled.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
 		needs.Missing(t, "the processes of sandboxes are looked up in /proc")
 	}
 	begun := make(chan struct{}, 2)
-	d := newDesk(t, &agent.Options{OnOutput: func(agent.Call, []byte) { begun <- struct{}{} }})
+	d := newTools(t, &agent.Options{OnOutput: func(agent.Call, []byte) { begun <- struct{}{} }})
 	const variable = "AGENT_TIMEOUT_TEST="
 	mark := variable + d.sb.Name()
 	none := func() {
@@ -200,8 +200,8 @@ func TestTimeout(t *testing.T) {
 	none()
 }
 
-// TestCanceledStart: a command that has begun when its call is canceled, but whose
-// start was not responded to, does not go on.
+// TestCanceledStart: a command is killed if its call is canceled before the response to its
+// start arrives.
 func TestCanceledStart(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -210,7 +210,7 @@ func TestCanceledStart(t *testing.T) {
 	for _, tool := range []string{"bash", "start_command"} {
 		t.Run(tool, func(t *testing.T) {
 			t.Parallel()
-			srv := sandboxtest.New(t, nil)
+			srv := testkit.LightServer(t)
 			network := testkit.Transport(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -233,13 +233,13 @@ func TestCanceledStart(t *testing.T) {
 			sb, err := client.Create(t.Context(), nil)
 			require.NoError(t, err)
 			mark = "AGENT_CANCELED_START=" + sb.Name()
-			d := deskOf(t, srv, sb, nil)
+			d := toolsFor(t, srv, sb, nil)
 			text, err := json.Marshal(args{"command": "export " + mark + "; sleep 1000; :"})
 			require.NoError(t, err)
 			_, err = d.Call(ctx, tool, text)
 			require.ErrorIs(t, err, context.Canceled)
 			if errors.Is(err, sandbox.ErrChildren) {
-				return // a very busy machine has no answer within the time of a kill, and the error says so
+				return // on a very busy machine the kill may time out, which the error reports
 			}
 			assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, mark)) == 0 }, testkit.Patience, 20*time.Millisecond)
 		})
@@ -248,7 +248,7 @@ func TestCanceledStart(t *testing.T) {
 
 func TestBackground(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, &agent.Options{Limits: agent.Limits{Background: 2}})
+	d := newTools(t, &agent.Options{Limits: agent.Limits{Background: 2}})
 	result := d.try("start_command", args{"command": "while read x; do echo got $x; done; echo end >&2; exit 5", "input": true})
 	id := result.Data["command_id"]
 	cursor := ""
@@ -270,11 +270,11 @@ func TestBackground(t *testing.T) {
 	assert.Contains(t, d.refused("read_output", args{"command_id": "cmd_none"}), "There is no command")
 	assert.Contains(t, d.refused("read_output", args{"command_id": id, "cursor": "x"}), "cursor")
 
-	// Another toolset, such as that of another process, finds it as well.
-	other := deskOf(t, d.srv, d.sb, nil)
+	// Another toolset, for example in another process, finds the command.
+	other := toolsFor(t, d.srv, d.sb, nil)
 	assert.Contains(t, other.ok("read_output", args{"command_id": id, "cursor": "6.0"}), "got b")
 
-	// Two may run. One that has ended by itself makes room.
+	// Two may run. A command that ends makes room for another.
 	first := d.try("start_command", args{"command": "sleep 1000"}).Data["command_id"]
 	second := d.try("start_command", args{"command": "exec cat", "input": true}).Data["command_id"]
 	assert.Contains(t, d.refused("start_command", args{"command": "true"}), "2 commands run in the background")
@@ -285,18 +285,17 @@ func TestBackground(t *testing.T) {
 	assert.Contains(t, d.ok("read_output", args{"command_id": second, "wait_seconds": 60}), "It has ended.")
 	third := d.try("start_command", args{"command": "sleep 1000"}).Data["command_id"]
 
-	// A stop ends them.
+	// Commands end when the sandbox stops.
 	testkit.StopElsewhere(t, d.srv, d.sb)
 	d.ok("bash", args{"command": "true"})
 	assert.Contains(t, d.refused("read_output", args{"command_id": third}), "Commands end when the sandbox stops")
 	assert.Contains(t, d.refused("stop_command", args{"command_id": third}), "start it again")
 }
 
-// TestBackgroundAtOnce wants the limit of commands to hold for calls that are made
-// at once.
-func TestBackgroundAtOnce(t *testing.T) {
+// TestConcurrentStarts: concurrent calls don't exceed the limit of commands.
+func TestConcurrentStarts(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, &agent.Options{Limits: agent.Limits{Background: 2}})
+	d := newTools(t, &agent.Options{Limits: agent.Limits{Background: 2}})
 	var started, refused atomic.Int32
 	var wg sync.WaitGroup
 	for range 8 {
@@ -317,7 +316,7 @@ func TestBackgroundAtOnce(t *testing.T) {
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	d := newDesk(t, &agent.Options{Limits: agent.Limits{Output: 2 << 10, FileBytes: 1 << 20}})
+	d := newTools(t, &agent.Options{Limits: agent.Limits{Output: 2 << 10, FileBytes: 1 << 20}})
 	assert.Equal(t, "Wrote 12 bytes to a/-n.txt.", d.ok("write_file", args{"path": "a/-n.txt", "content": "one\ntwo\none\n", "executable": true}))
 	assert.Contains(t, d.ok("read_file", args{"path": "a/-n.txt"}), "This is the end of the file."+data("     1\tone\n     2\ttwo\n     3\tone\n"))
 	assert.Contains(t, d.ok("read_file", args{"path": "a/-n.txt", "offset": 2, "limit": 1}), "lines 2 to 2. There is more: go on with offset 3."+data("     2\ttwo\n"))
@@ -330,27 +329,26 @@ func TestFiles(t *testing.T) {
 	assert.Contains(t, d.refused("write_file", args{"path": "a", "content": ""}), "is a directory")
 	assert.Contains(t, d.refused("write_file", args{"path": "b", "content": strings.Repeat("x", 1<<20+1)}), "at most 1048576")
 
-	// Long files and binary ones.
+	// Long and binary files.
 	d.ok("bash", args{"command": `seq 100000 >many; printf 'a\0b' >bin; mkdir full; cd full; printf 'name%04d\n' $(seq 500) | xargs touch`})
 	page := d.ok("read_file", args{"path": "many"})
 	assert.LessOrEqual(t, len(page), 2<<10)
 	assert.Contains(t, page, "go on with offset")
 	assert.Contains(t, d.refused("read_file", args{"path": "bin"}), "not a text file")
 
-	// The directory has more than fits.
+	// A directory with more entries than fit into a result.
 	listed := d.ok("list_files", args{"path": "full"})
 	assert.Contains(t, listed, "full has 500 entries. Go on with offset 53.")
 	assert.Contains(t, d.ok("list_files", args{"path": "full", "offset": 499}), data("name0500 (0 bytes)\n"))
 }
 
-// TestSearch wants the same of a sandbox with the program grep and of one
-// without.
+// TestSearch: searches find the same with and without the sandbox's grep.
 func TestSearch(t *testing.T) {
 	t.Parallel()
 	var seen [2][]string
 	for i, spoil := range []string{"", "mkdir bin; printf '#!/bin/sh\\nexit 2\\n' >bin/grep; chmod +x bin/grep"} {
-		srv, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}})
-		d := deskOf(t, srv, sb, nil)
+		srv, sb := testkit.LightStart(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}})
+		d := toolsFor(t, srv, sb, nil)
 		d.ok("bash", args{"command": `mkdir -p src/deep .git; cd src
 printf 'func A() {}\n\nfunc b() {}' >x.go; printf 'func C() {}\r\n' >deep/y.go; echo 'func -e' >'-e'; echo 'func N' >$'new\nline'
 printf 'func\0' >bin; echo 'func G' >../.git/z.go; ln -s x.go link; mkdir 'a:1:b'; echo 'func D:2:' >'a:1:b/f'`})
@@ -397,7 +395,7 @@ printf 'func\0' >bin; echo 'func G' >../.git/z.go; ln -s x.go link; mkdir 'a:1:b
 func TestPython(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "python3")
-	d := newDesk(t, nil)
+	d := newTools(t, nil)
 	assert.Equal(t, "Done. No output.", d.ok("python", args{"code": "x = 40\ndef f(n):\n    return n + x"}))
 	assert.Equal(t, "Done."+data("in\nerr\n'42'\n"), d.ok("python", args{"code": "import sys, os\nprint('in'); sys.stdout.flush(); os.write(2, b'err\\n')\nstr(f(2))"}))
 	text := d.ok("python", args{"code": "open('made.txt', 'w').write('x')\n1 / 0"})
@@ -421,14 +419,14 @@ func TestPython(t *testing.T) {
 	testkit.StopElsewhere(t, d.srv, d.sb)
 	d.ok("bash", args{"command": "true"})
 	assert.Contains(t, d.ok("python", args{"code": "print(1)"}), anew+"Done.")
-	// What looks like the end of a cell is output.
+	// Output that looks like the end of a cell is output.
 	assert.Contains(t, d.ok("python", args{"code": `print('\n\x1eABC{"ok":false}')`}), `\x1eABC{"ok":false}`)
 }
 
 func TestSnapshots(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	d := newDesk(t, nil)
+	d := newTools(t, nil)
 	write := func(text string) {
 		require.NoError(t, d.sb.FS().WriteFile(t.Context(), "f", []byte(text), 0o644))
 	}
@@ -457,7 +455,7 @@ func TestArtifacts(t *testing.T) {
 	root, err := os.OpenRoot(dir)
 	require.NoError(t, err)
 	defer root.Close()
-	d := newDesk(t, &agent.Options{Artifacts: root, Limits: agent.Limits{FileBytes: 1000}})
+	d := newTools(t, &agent.Options{Artifacts: root, Limits: agent.Limits{FileBytes: 1000}})
 	d.ok("load_artifact", args{"name": "in.csv"})
 	assert.Contains(t, d.ok("read_file", args{"path": "in.csv"}), "1,2")
 	d.ok("bash", args{"command": "echo made >out; head -c 1001 /dev/zero >big; mkdir d"})
@@ -471,7 +469,7 @@ func TestArtifacts(t *testing.T) {
 	for _, name := range []string{"../secret", outside, "link", "none", "sub"} {
 		assert.NotContains(t, d.refused("load_artifact", args{"name": name}), dir)
 	}
-	// The user's own files, and what Git runs programs from.
+	// The user's files, and files from which Git runs programs.
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "o.part"), []byte("the user's"), 0o600))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, ".git"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, ".git", "config"), []byte("a token"), 0o600))
@@ -502,14 +500,14 @@ func TestArtifacts(t *testing.T) {
 		}
 		return list
 	}
-	assert.False(t, slices.Contains(names(deskOf(t, d.srv, d.sb, nil).Toolset), "save_artifact"), "without a folder there are none")
+	assert.False(t, slices.Contains(names(toolsFor(t, d.srv, d.sb, nil).Toolset), "save_artifact"), "without a folder there are none")
 }
 
-// TestArtifactsOfRepositories saves what Git takes for a repository, file by file,
-// and asks Git for the status.
+// TestArtifactsOfRepositories tries to save each file of a Git repository that runs programs,
+// and then runs git status.
 func TestArtifactsOfRepositories(t *testing.T) {
 	needs.Long(t, "TestArtifacts has one, and the rest is the guard's")
-	d := newDesk(t, nil)
+	d := newTools(t, nil)
 	for _, r := range repository.Kinds(t) {
 		from, folder := t.TempDir(), r.Folder(t)
 		repository.WriteTree(t, from, r.Files)
@@ -517,7 +515,7 @@ func TestArtifactsOfRepositories(t *testing.T) {
 		root, err := os.OpenRoot(folder)
 		require.NoError(t, err)
 		defer root.Close()
-		saver := deskOf(t, d.srv, d.sb, &agent.Options{Artifacts: root})
+		saver := toolsFor(t, d.srv, d.sb, &agent.Options{Artifacts: root})
 		refused := 0
 		for name := range r.Files {
 			if saver.try("save_artifact", args{"path": r.Name + "/" + name, "name": name}).Failed {
@@ -529,13 +527,14 @@ func TestArtifactsOfRepositories(t *testing.T) {
 	}
 }
 
-// TestPolicy wants the options to decide what a model can do.
+// TestPolicy: Before, ReadOnly, Tools and Paths restrict what a model can do.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	broken := errors.New("the database of answers is gone")
 	var asked []string
-	d := newDesk(t, &agent.Options{Before: func(_ context.Context, call agent.Call) error {
+	srv, sb := testkit.Start(t, nil) // not in folder mode, for absolute paths
+	d := toolsFor(t, srv, sb, &agent.Options{Before: func(_ context.Context, call agent.Call) error {
 		asked = append(asked, call.Tool)
 		switch {
 		case strings.Contains(string(call.Arguments), "rm "):
@@ -552,24 +551,24 @@ func TestPolicy(t *testing.T) {
 	assert.NotContains(t, result.Text, "database")
 	assert.Equal(t, []string{"bash", "bash", "bash"}, asked)
 
-	list := func(d *desk) (names []string) {
+	list := func(d *testTools) (names []string) {
 		for _, tool := range d.Tools() {
 			names = append(names, tool.Name)
 			assert.Equal(t, tool.ReadOnly, !tool.Destructive && tool.ReadOnly, tool.Name)
 		}
 		return names
 	}
-	reader := deskOf(t, d.srv, d.sb, &agent.Options{ReadOnly: true})
+	reader := toolsFor(t, d.srv, d.sb, &agent.Options{ReadOnly: true})
 	assert.Equal(t, []string{"read_output", "read_file", "list_files", "glob", "grep"}, list(reader))
 	for _, name := range []string{"bash", "write_file", "edit_file", "python", "stop_sandbox"} {
 		assert.Contains(t, reader.refused(name, nil), "There is no tool")
 	}
-	some := deskOf(t, d.srv, d.sb, &agent.Options{Tools: []string{"bash", "glob"}})
+	some := toolsFor(t, d.srv, d.sb, &agent.Options{Tools: []string{"bash", "glob"}})
 	assert.Equal(t, []string{"bash", "glob"}, list(some))
 	assert.Contains(t, some.refused("read_file", args{"path": "x"}), "There are: bash, glob.")
 
 	d.ok("bash", args{"command": "mkdir in out; echo i >in/f; echo o >out/f; ln -s ../out in/link; ln -s ../out/later in/dangling"})
-	held := deskOf(t, d.srv, d.sb, &agent.Options{Paths: []string{d.sb.Cwd() + "/in"}})
+	held := toolsFor(t, d.srv, d.sb, &agent.Options{Paths: []string{d.sb.Cwd() + "/in"}})
 	held.ok("write_file", args{"path": "in/new/deep", "content": "x"})
 	held.ok("grep", args{"path": "in", "pattern": "i"})
 	for tool, a := range map[string]args{
@@ -584,11 +583,11 @@ func TestPolicy(t *testing.T) {
 	assert.NotContains(t, d.ok("bash", args{"command": "ls out"}), "later")
 }
 
-// TestMistakesOfCommands wants words for what can't be started.
-func TestMistakesOfCommands(t *testing.T) {
+// TestInvalidCommands: the result says why a command can't be started.
+func TestInvalidCommands(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	d := newDesk(t, nil)
+	d := newTools(t, nil)
 	require.NoError(t, d.sb.FS().WriteFile(t.Context(), "file", nil, 0o644))
 	for _, tool := range []string{"bash", "start_command"} {
 		assert.Equal(t, "There is no directory none/x to run it in.", d.refused(tool, args{"command": "true", "cwd": "none/x"}))
@@ -604,11 +603,11 @@ func TestMistakesOfCommands(t *testing.T) {
 	assert.Contains(t, d.ok("bash", args{"command": "echo '" + strings.Repeat("x", 128<<10-20) + "' | wc -c"}), "131053")
 }
 
-// TestUnknownNames: a name of a tool or an argument that does not exist is answered
-// with those that do, also if another maker's tool has it.
+// TestUnknownNames: the result for an unknown tool or argument lists the known ones, even if
+// another vendor's tool has that name.
 func TestUnknownNames(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := toolsFor(t, nil, nil, nil) // the calls fail before they need a sandbox
 	for _, tool := range []string{"Bash", "shell", "run_command", "readFile", "str_replace_based_edit_tool", "code_execution", ""} {
 		text := d.refused(tool, args{"command": "true", "path": "f"})
 		assert.Contains(t, text, "There is no tool", tool)
@@ -634,15 +633,15 @@ func TestUnknownNames(t *testing.T) {
 	assert.Contains(t, d.refused("bash", args{"command": []string{"true"}}), `"command" is of the wrong type: array where string belongs`)
 }
 
-// TestPythonOfOwn: neither a module of the working directory nor a variable stands for
-// what the interpreter itself uses, and cells have both.
-func TestPythonOfOwn(t *testing.T) {
+// TestPythonIsolation: modules of the working directory and environment variables affect
+// cells, but not the interpreter's own code.
+func TestPythonIsolation(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "python3")
-	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{
+	srv, sb := testkit.LightStart(t, &sandbox.CreateOptions{Env: sandbox.Env{
 		"PYTHONPATH": "lib", "PYTHONIOENCODING": "utf-16", "LC_ALL": "C", "KEY": "value",
 	}})
-	d := deskOf(t, srv, sb, nil)
+	d := toolsFor(t, srv, sb, nil)
 	for name, text := range map[string]string{
 		"json.py": "raise SystemExit('not this one')", "lib/ast.py": "raise SystemExit('nor this')",
 		"lib/ours.py": "x = 41", "mine.py": "y = 1",

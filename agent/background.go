@@ -12,12 +12,12 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// background is a command that was started.
+// background is a command that runs in the background.
 type background struct {
 	cmd   *sandbox.Command
-	ended bool // known to have; guarded by the box's mu
+	ended bool // known to have ended; guarded by sandboxState.mu
 
-	input  sync.Mutex // held while it is written to
+	input  sync.Mutex // held during a write to stdin
 	stdin  io.WriteCloser
 	giveUp context.CancelFunc
 }
@@ -37,21 +37,21 @@ func startCommand(ctx context.Context, c *call, in *startInput) (Result, error) 
 	if err := in.check(); err != nil {
 		return Result{}, err
 	}
-	err := c.reserve(ctx)
-	var b *background // that was started
+	err := c.reserveCommand(ctx)
+	var b *background // nil until the command has started
 	defer func() {
-		c.box.mu.Lock()
-		defer c.box.mu.Unlock()
-		c.box.starting--
+		c.state.mu.Lock()
+		defer c.state.mu.Unlock()
+		c.state.starting--
 		if b != nil {
-			c.box.commands[b.cmd.ID()] = b
+			c.state.commands[b.cmd.ID()] = b
 		}
 	}()
 	if err != nil {
 		return Result{}, err
 	}
-	live, end, started := starting(ctx, context.WithoutCancel(ctx))
-	cmd, err := c.sb.StartCommand(live, "bash", []string{"-c", in.Command}, &sandbox.StartOptions{Cwd: in.Cwd.at, Env: in.Env, AttachStdin: in.Input, KillOnCancel: true})
+	live, end, started := startContext(ctx, context.WithoutCancel(ctx))
+	cmd, err := c.sb.StartCommand(live, "bash", []string{"-c", in.Command}, &sandbox.StartOptions{Cwd: in.Cwd.abs, Env: in.Env, AttachStdin: in.Input, KillOnCancel: true})
 	if !started() || err != nil {
 		end()
 		if err == nil {
@@ -59,7 +59,7 @@ func startCommand(ctx context.Context, c *call, in *startInput) (Result, error) 
 		}
 	}
 	if errors.Is(err, errors.ErrUnsupported) {
-		return Result{}, mistake("This sandbox can't give input to a command that runs. Start it without, and with its input from a file.")
+		return Result{}, modelErrorf("This sandbox can't give input to a command that runs. Start it without, and with its input from a file.")
 	}
 	if err != nil {
 		return Result{}, c.startError(ctx, in.Cwd, err)
@@ -68,34 +68,34 @@ func startCommand(ctx context.Context, c *call, in *startInput) (Result, error) 
 	return Result{Text: "Started. command_id: " + cmd.ID(), Data: map[string]any{"command_id": cmd.ID()}}, nil
 }
 
-// starting returns a context for a start with KillOnCancel. Until started is called, the
+// startContext returns a context for a start with KillOnCancel. Until started is called, the
 // context ends with the call: a start that is given up is killed, and a command that has
 // started continues. started reports whether the call still wants the command.
-func starting(ctx, after context.Context) (live context.Context, end context.CancelFunc, started func() bool) {
+func startContext(ctx, after context.Context) (live context.Context, end context.CancelFunc, started func() bool) {
 	live, end = context.WithCancel(after)
 	return live, end, context.AfterFunc(ctx, end)
 }
 
-// reserve reserves a place for one more command. It refuses it if too many run, or if other
-// calls are about to start too many.
-func (c *call) reserve(ctx context.Context) error {
-	c.box.mu.Lock()
-	starting := c.box.starting
-	c.box.starting++
+// reserveCommand reserves a place for one more command. It fails if the limit is reached, counting
+// the commands that other calls are about to start.
+func (c *call) reserveCommand(ctx context.Context) error {
+	c.state.mu.Lock()
+	starting := c.state.starting
+	c.state.starting++
 	var running []*background
-	for id, b := range c.box.commands {
+	for id, b := range c.state.commands {
 		if b.ended || b.cmd.SessionID() != sessionID(c.sb) {
-			delete(c.box.commands, id)
+			delete(c.state.commands, id)
 			continue
 		}
 		running = append(running, b)
 	}
-	c.box.mu.Unlock()
+	c.state.mu.Unlock()
 	if starting+len(running) < c.limits().Background {
 		return nil
 	}
 	left := starting
-	for _, b := range running { // only now is it worth a request for each
+	for _, b := range running { // one request each, and only at the limit
 		cmd, err := c.sb.GetCommand(ctx, b.cmd.ID())
 		switch {
 		case isGone(err):
@@ -107,12 +107,12 @@ func (c *call) reserve(ctx context.Context) error {
 				continue
 			}
 		}
-		c.box.mu.Lock()
+		c.state.mu.Lock()
 		b.ended = true
-		c.box.mu.Unlock()
+		c.state.mu.Unlock()
 	}
 	if left >= c.limits().Background {
-		return mistake("%d commands run in the background already. Stop one first.", left)
+		return modelErrorf("%d commands run in the background already. Stop one first.", left)
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ func sessionID(sb *sandbox.Sandbox) string {
 
 func isDone(err error) bool { return errors.Is(err, os.ErrProcessDone) }
 
-// isGone reports whether a command is of a session that has ended.
+// isGone reports whether err means that a command's session has ended.
 func isGone(err error) bool {
 	return errors.Is(err, sandbox.ErrStopped) || errors.Is(err, sandbox.ErrNotFound)
 }
@@ -135,12 +135,12 @@ type commandInput struct {
 	ID string `json:"command_id" is:"the command, as start_command has returned it"`
 }
 
-// find returns a command that was started, perhaps by another Toolset.
-func (c *call) find(ctx context.Context, id string) (*background, error) {
-	gone := mistake("There is no command %q in this session of the sandbox. Commands end when the sandbox stops: start it again.", line(id))
-	c.box.mu.Lock()
-	b := c.box.commands[id]
-	c.box.mu.Unlock()
+// findCommand returns a command in the background, perhaps of another Toolset.
+func (c *call) findCommand(ctx context.Context, id string) (*background, error) {
+	gone := modelErrorf("There is no command %q in this session of the sandbox. Commands end when the sandbox stops: start it again.", oneLine(id))
+	c.state.mu.Lock()
+	b := c.state.commands[id]
+	c.state.mu.Unlock()
 	if b != nil && b.cmd.SessionID() == sessionID(c.sb) {
 		return b, nil
 	}
@@ -152,12 +152,12 @@ func (c *call) find(ctx context.Context, id string) (*background, error) {
 		return nil, err
 	}
 	b = &background{cmd: cmd}
-	c.box.mu.Lock()
-	defer c.box.mu.Unlock()
-	if known := c.box.commands[id]; known != nil && known.cmd.SessionID() == cmd.SessionID() {
+	c.state.mu.Lock()
+	defer c.state.mu.Unlock()
+	if known := c.state.commands[id]; known != nil && known.cmd.SessionID() == cmd.SessionID() {
 		return known, nil
 	}
-	c.box.commands[id] = b
+	c.state.commands[id] = b
 	return b, nil
 }
 
@@ -169,17 +169,16 @@ type outputInput struct {
 
 const maxWait = 60
 
-// readOutput reads the log to its present end. A log can only be read from its start, so
-// readOutput reads and drops what comes before the cursor. That time does not count as
-// waiting.
+// readOutput reads the log to its current end. The service serves a log only from its start,
+// so readOutput discards what precedes the cursor. That time does not count as waiting.
 func readOutput(ctx context.Context, c *call, in *outputInput) (Result, error) {
 	var from, at [2]int64 // standard output and error
 	if in.Cursor != "" {
 		if n, err := fmt.Sscanf(in.Cursor, "%d.%d", &from[0], &from[1]); n != 2 || err != nil || from[0] < 0 || from[1] < 0 {
-			return Result{}, mistake("The cursor is not from read_output.")
+			return Result{}, modelErrorf("The cursor is not from read_output.")
 		}
 	}
-	b, err := c.find(ctx, in.ID)
+	b, err := c.findCommand(ctx, in.ID)
 	if err != nil {
 		return Result{}, err
 	}
@@ -195,7 +194,7 @@ func readOutput(ctx context.Context, c *call, in *outputInput) (Result, error) {
 	if from != at {
 		waiting.Stop()
 	}
-	out := newWindow(c.limits().data())
+	out := newWindow(c.limits().dataBytes())
 	for chunk, chunkErr := range b.cmd.LogChunks(reading) {
 		if err = chunkErr; err != nil {
 			break
@@ -221,17 +220,17 @@ func readOutput(ctx context.Context, c *call, in *outputInput) (Result, error) {
 		return Result{}, err
 	case err != nil && reading.Err() != nil:
 	case err != nil:
-		return soFar(out), err
+		return partialResult(out), err
 	default:
 		ended, err := b.cmd.Wait(ctx)
 		if err != nil {
 			return Result{}, err
 		}
-		c.box.mu.Lock()
+		c.state.mu.Lock()
 		b.ended = true
-		c.box.mu.Unlock()
+		c.state.mu.Unlock()
 		data["exit_code"] = ended.ExitCode
-		state = "It has ended. " + exitText(ended.ExitCode)
+		state = "It has ended. " + describeExit(ended.ExitCode)
 	}
 	text, omitted := outputText(out)
 	data["omitted_bytes"] = omitted
@@ -249,7 +248,7 @@ func (in *writeInputInput) program() *Program {
 }
 
 func writeInput(ctx context.Context, c *call, in *writeInputInput) (Result, error) {
-	b, err := c.find(ctx, in.ID)
+	b, err := c.findCommand(ctx, in.ID)
 	if err != nil {
 		return Result{}, err
 	}
@@ -271,19 +270,19 @@ func writeInput(ctx context.Context, c *call, in *writeInputInput) (Result, erro
 	defer cancel()
 	select {
 	case err = <-done:
-	case <-wait.Done(): // a program that does not read blocks the writer
+	case <-wait.Done(): // the program does not read its input
 		b.giveUp()
 		b.stdin = nil
 		if err = <-done; err == nil {
 			break
 		}
-		return Result{}, mistake("The command does not read its input. How much of this has arrived is not known.")
+		return Result{}, modelErrorf("The command does not read its input. How much of this has arrived is not known.")
 	}
 	switch {
 	case errors.Is(err, sandbox.ErrStopped):
 		return Result{}, err
 	case errors.Is(err, io.ErrClosedPipe), errors.Is(err, os.ErrClosed):
-		return Result{}, mistake("The command takes no more input: it has ended or closed it, or was started without input.")
+		return Result{}, modelErrorf("The command takes no more input: it has ended or closed it, or was started without input.")
 	case err != nil:
 		return Result{}, err
 	case in.Close:
@@ -293,7 +292,7 @@ func writeInput(ctx context.Context, c *call, in *writeInputInput) (Result, erro
 }
 
 func stopCommand(ctx context.Context, c *call, in *commandInput) (Result, error) {
-	b, err := c.find(ctx, in.ID)
+	b, err := c.findCommand(ctx, in.ID)
 	if err != nil {
 		return Result{}, err
 	}
@@ -310,9 +309,9 @@ func stopCommand(ctx context.Context, c *call, in *commandInput) (Result, error)
 			return Result{}, err
 		}
 	}
-	c.box.mu.Lock()
+	c.state.mu.Lock()
 	b.ended = true
-	c.box.mu.Unlock()
+	c.state.mu.Unlock()
 	text := "Stopped, with its children."
 	if alone {
 		text = "Stopped. Children of it may still run: they could not be found."

@@ -14,8 +14,8 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// spellings are calls of all tools, whose values have several spellings.
-func spellings() (list [][2]string) {
+// callSpellings returns calls of all tools, with values that have several spellings.
+func callSpellings() (list [][2]string) {
 	for _, tool := range slices.Concat(commandTools(), fileTools(), machineTools()) {
 		var schema struct {
 			Properties map[string]any `json:"properties"`
@@ -44,10 +44,9 @@ func spellings() (list [][2]string) {
 	return append(list, [2]string{"bash", `{"command": "a", "command": "b"}`}, [2]string{"bash", `{"command": ["a"]}`}, [2]string{"read_file", `{"Path": "x"}`})
 }
 
-// FuzzBefore wants the policy to see what runs: the arguments that the tool gets,
-// in the one spelling of its schema.
+// FuzzBefore: Before sees exactly the arguments that the tool gets, in canonical form.
 func FuzzBefore(f *testing.F) {
-	for _, s := range spellings() {
+	for _, s := range callSpellings() {
 		f.Add(s[0], s[1])
 	}
 	const cwd = "/vercel/sandbox"
@@ -60,10 +59,10 @@ func FuzzBefore(f *testing.F) {
 		return nil
 	}})
 	f.Cleanup(func() { assert.NoError(f, tools.Close()) })
-	tools.boxOf("").cwd = cwd
+	tools.stateFor("").cwd = cwd
 	tools.tools = slices.Concat(commandTools(), fileTools(), machineTools())
 	for _, tool := range tools.tools {
-		tool.alone = true
+		tool.findsSandbox = true
 		tool.run = func(_ context.Context, c *call) (Result, error) {
 			ran = c.in
 			return Result{}, nil
@@ -72,7 +71,7 @@ func FuzzBefore(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name, args string) {
 		seen, ran = nil, nil
 		_, err := tools.Call(t.Context(), name, json.RawMessage(args))
-		if ran == nil { // a mistake of the model's
+		if ran == nil { // the arguments are invalid
 			assert.NoError(t, err)
 			return
 		}
@@ -84,16 +83,16 @@ func FuzzBefore(f *testing.F) {
 
 		var paths []string
 		for _, l := range locations(ran) {
-			assert.True(t, path.IsAbs(l.at) && path.Clean(l.at) == l.at, "%q", l.at)
-			paths = append(paths, l.at)
+			assert.True(t, path.IsAbs(l.abs) && path.Clean(l.abs) == l.abs, "%q", l.abs)
+			paths = append(paths, l.abs)
 		}
 		assert.ElementsMatch(t, paths, call.Paths())
 		var program *Program
 		switch in := ran.(type) {
 		case *runInput:
-			program = &Program{Name: "bash", Args: []string{"-c", in.Command}, Dir: in.Cwd.at, Env: in.Env}
+			program = &Program{Name: "bash", Args: []string{"-c", in.Command}, Dir: in.Cwd.abs, Env: in.Env}
 		case *startInput:
-			program = &Program{Name: "bash", Args: []string{"-c", in.Command}, Dir: in.Cwd.at, Env: in.Env, StdinOpen: in.Input}
+			program = &Program{Name: "bash", Args: []string{"-c", in.Command}, Dir: in.Cwd.abs, Env: in.Env, StdinOpen: in.Input}
 		case *pythonInput:
 			program = &Program{Name: "python3", Stdin: in.Code}
 		case *writeInputInput:
@@ -113,7 +112,7 @@ func FuzzBefore(f *testing.F) {
 			assert.Contains(t, offered.Properties, argument)
 		}
 
-		// What is judged is one spelling: it is judged and runs alike as a call.
+		// The canonical form, given as a call, has the same canonical form.
 		again, ranFirst := call.Arguments, ran
 		seen, ran = nil, nil
 		_, err = tools.Call(t.Context(), call.Tool, again)

@@ -1,5 +1,5 @@
-// Package agent gives a language model the tools of a sandbox: it runs commands
-// and Python, works with files, serves ports and goes back to snapshots.
+// Package agent gives a language model tools that work in a sandbox. They run commands
+// and Python, work with files, open ports, and create and restore snapshots.
 //
 //	tools := agent.New(sb, nil)
 //	defer tools.Close()
@@ -16,19 +16,18 @@
 //
 // # Results and errors
 //
-// What the model can mend is a failed [Result] and no error: a file that does not
-// exist, an argument that is wrong, a refusal of [Options.Before], a command that
-// takes too long, a session that ends under the call. An error is for the program: a
-// sandbox that is gone, refused credentials, an exhausted quota, a budget that is
-// used up. The Result then says so to the model, in words of this package. (Why the
-// API refuses a sandbox that the model wants created is in the API's words.)
+// If the model can fix a problem, the call returns a failed [Result] and no error: a file
+// does not exist, an argument is wrong, [Options.Before] refuses the call, a command takes
+// too long, or the session ends during the call. Problems that only the program can fix are
+// errors: the sandbox is gone, the credentials are refused, the quota or a budget is used
+// up. The Result then tells the model so in this package's words. It contains the API's
+// words only if the API refuses to create the sandbox that the model asked for.
 //
 // # Data
 //
-// Whatever comes out of a sandbox may be hostile. It stands between
-// <sandbox-data> and </sandbox-data> in a result, which it can't leave, and
-// [Toolset.Instructions] tells the model that it is data. Control characters,
-// terminal escapes and characters that do not show are spelled out, as \x1b or
-// \u{202e}. A result is never longer than [Limits].Output, and memory does not
-// grow with what a sandbox sends.
+// Data from a sandbox may be hostile. A result has it between <sandbox-data> and
+// </sandbox-data>, and the data can't close that tag. [Toolset.Instructions] tells the model
+// that it is data. Control characters, terminal escapes and invisible characters are
+// escaped, as \x1b or \u{202e}. A result is never longer than [Limits].Output, and the
+// memory that a call needs does not depend on how much a sandbox sends.
 package agent

@@ -6,27 +6,27 @@ import (
 	"strings"
 )
 
-// apply edits a text and describes the edit. If the arguments have no CR, a line end in
+// apply edits a text. If the arguments have no CR, a line end in
 // old_string matches LF and CR LF, and new_string gets the line ends of the text that it
-// replaces.
+// replaces. said describes the edit to the model.
 func (in *editInput) apply(text string) (edited, said string, err error) {
 	if in.Old == "" {
-		return "", "", mistake("old_string is empty. Use write_file for a new file.")
+		return "", "", modelErrorf("old_string is empty. Use write_file for a new file.")
 	}
 	if in.Old == in.New {
-		return "", "", mistake("old_string and new_string are the same.")
+		return "", "", modelErrorf("old_string and new_string are the same.")
 	}
 	exact := strings.Contains(in.Old+in.New, "\r")
-	found := find(text, in.Old, exact)
+	found := findPiece(text, in.Old, exact)
 	switch {
 	case len(found) == 0:
-		return "", "", mistake("old_string is not in the file. %s", difference(text, in.Old))
+		return "", "", modelErrorf("old_string is not in the file. %s", describeMismatch(text, in.Old))
 	case len(found) > 1 && !in.All:
 		var lines []string
 		for _, f := range found[:min(len(found), 5)] {
 			lines = append(lines, fmt.Sprint(1+strings.Count(text[:f[0]], "\n")))
 		}
-		return "", "", mistake("old_string is in the file %d times, first in the lines %s. Give more of the lines around it, or set replace_all.", len(found), strings.Join(lines, ", "))
+		return "", "", modelErrorf("old_string is in the file %d times, first in the lines %s. Give more of the lines around it, or set replace_all.", len(found), strings.Join(lines, ", "))
 	}
 	var b strings.Builder
 	at := 0
@@ -46,10 +46,10 @@ func (in *editInput) apply(text string) (edited, said string, err error) {
 	return b.String(), "Replaced one place", nil
 }
 
-// find returns where a piece begins and ends in a text, from left to right. Unless it
-// is exact, LF in the piece matches CR LF as well.
-func find(text, piece string, exact bool) (found [][2]int) {
-	var dropped []int // where the text without them lacks a CR
+// findPiece returns the start and end of each occurrence of a piece in a text. If exact is
+// false, LF in the piece also matches CR LF.
+func findPiece(text, piece string, exact bool) (found [][2]int) {
+	var dropped []int // offsets in plain at which a CR was removed
 	plain := text
 	if !exact && strings.Contains(piece, "\n") && strings.Contains(text, "\r\n") {
 		for at := 0; ; {
@@ -77,7 +77,8 @@ func find(text, piece string, exact bool) (found [][2]int) {
 	}
 }
 
-// lineEnd returns the line end in a range of a text, or otherwise that of the line before.
+// lineEnd returns the first line end in a range of a text. If the range has none, it returns
+// that of the line before.
 func lineEnd(text string, from, to int) string {
 	i := strings.IndexByte(text[from:], '\n')
 	if i >= 0 {
@@ -91,21 +92,22 @@ func lineEnd(text string, from, to int) string {
 	return "\n"
 }
 
-// difference tells the model where a piece that is not in a text departs from it.
-func difference(text, piece string) string {
+// describeMismatch returns, for the model, the first line in which a piece differs from its best
+// match in a text.
+func describeMismatch(text, piece string) string {
 	const again = " Read it again, and give the text exactly, with its spaces."
 	plain := strings.ReplaceAll(text, "\r\n", "\n")
 	if !strings.Contains(plain, "\n") && strings.Contains(plain, "\r") {
 		return "The file's lines end in CR alone: give \\r where a line ends." + again
 	}
-	if strings.Contains(piece, "\r") && len(find(plain, strings.ReplaceAll(piece, "\r\n", "\n"), true)) > 0 {
+	if strings.Contains(piece, "\r") && len(findPiece(plain, strings.ReplaceAll(piece, "\r\n", "\n"), true)) > 0 {
 		return "It has other line ends than the file: give them without \\r."
 	}
 	if strings.HasSuffix(piece, "\n") && strings.HasSuffix(plain, strings.TrimSuffix(piece, "\n")) {
 		return "The file ends without a line end: leave the last one out."
 	}
 	have, want := strings.Split(plain, "\n"), strings.Split(strings.ReplaceAll(piece, "\r\n", "\n"), "\n")
-	best, line0 := 0, 0 // how many of its lines are there, and where
+	best, line0 := 0, 0 // the number of lines that match, and where
 	steps := 0
 	for i := range have {
 		n := 0
@@ -114,7 +116,7 @@ func difference(text, piece string) string {
 		}
 		const enough = 10_000_000
 		if steps += n + 1; steps > enough {
-			break // a file of nothing but equal lines
+			break // a file may consist of equal lines
 		}
 		if n > best && strings.TrimSpace(strings.Join(want[:n], "")) != "" {
 			best, line0 = n, i
@@ -125,11 +127,11 @@ func difference(text, piece string) string {
 	}
 	for i := range best {
 		if have[line0+i] != want[i] && !(i == 0 && strings.HasSuffix(have[line0], want[0])) {
-			return fmt.Sprintf("Line %d of the file has other spaces than line %d of old_string:\n%s", line0+i+1, i+1, marked(line(have[line0+i])))
+			return fmt.Sprintf("Line %d of the file has other spaces than line %d of old_string:\n%s", line0+i+1, i+1, wrapData(oneLine(have[line0+i])))
 		}
 	}
 	if line0+best >= len(have) {
 		return fmt.Sprintf("Its first %d lines are the file's last ones, and the file ends there.", best) + again
 	}
-	return fmt.Sprintf("From line %d of the file, %d of its lines match. Then the file has, in line %d:\n%s", line0+1, best, line0+best+1, marked(line(have[line0+best])))
+	return fmt.Sprintf("From line %d of the file, %d of its lines match. Then the file has, in line %d:\n%s", line0+1, best, line0+best+1, wrapData(oneLine(have[line0+best])))
 }

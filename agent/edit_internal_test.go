@@ -15,7 +15,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// TestEditLineEnds: an edit keeps the line ends of its place and a byte order mark.
+// TestEditLineEnds: an edit preserves line ends and a byte order mark.
 func TestEditLineEnds(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -45,7 +45,7 @@ func TestEditLineEnds(t *testing.T) {
 	}
 }
 
-// TestReadLineEnds: what a line ends with is said once, and is not part of the lines.
+// TestReadLineEnds: a result names the file's line ends once, without showing them.
 func TestReadLineEnds(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -62,7 +62,7 @@ func TestReadLineEnds(t *testing.T) {
 	}
 }
 
-// TestReadLines: a long line is cut, and what is before the first line is passed over.
+// TestReadLines: a long line is cut, and lines before the first one are skipped.
 func TestReadLines(t *testing.T) {
 	t.Parallel()
 	var many strings.Builder
@@ -75,8 +75,8 @@ func TestReadLines(t *testing.T) {
 		want  string
 	}{
 		{strings.Repeat("0", 5000) + "\nend\n", 1, "0[… 3000 bytes left out …]\n     2\tend\n"},
-		{strings.Repeat("0", 5000) + "\nend\n", 2, "f, lines 2 to 2. This is the end of the file.\n" + marked("     2\tend\n")},
-		{many.String(), 99_999, marked(" 99999\t99999\n100000\t100000\n")},
+		{strings.Repeat("0", 5000) + "\nend\n", 2, "f, lines 2 to 2. This is the end of the file.\n" + wrapData("     2\tend\n")},
+		{many.String(), 99_999, wrapData(" 99999\t99999\n100000\t100000\n")},
 		{"one\ntwo\nthree\n", 9, "f has 3 lines: nothing from line 9 on."},
 	} {
 		result, err := readLines(strings.NewReader(c.text), "f", c.first, 10, 4000)
@@ -85,8 +85,8 @@ func TestReadLines(t *testing.T) {
 	}
 }
 
-// TestEditDifference: a piece that is not there is answered with where it departs.
-func TestEditDifference(t *testing.T) {
+// TestEditMismatch: if old_string does not occur, the result shows where it first differs.
+func TestEditMismatch(t *testing.T) {
 	t.Parallel()
 	for _, c := range [][3]string{
 		{"one\ntwo\n", "three", "Not even its first line is there."},
@@ -105,8 +105,8 @@ func TestEditDifference(t *testing.T) {
 	assert.ErrorContains(t, err, "old_string is empty")
 }
 
-// TestEditAgainstSed: an edit of a file with CR LF is the edit of the same file with
-// LF, whose line ends sed changes before and after.
+// TestEditAgainstSed: editing a file with CR LF gives the same as converting it to LF with
+// sed, editing it, and converting it back.
 func TestEditAgainstSed(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "sed")

@@ -22,7 +22,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// ends are the ways in which a session ends, and what is lost by each.
+// ends are the ways in which a session ends, and what is lost in each case.
 var ends = []struct {
 	name string
 	end  func(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox)
@@ -40,55 +40,55 @@ var ends = []struct {
 	}, []string{"files", "commands", "variables"}},
 }
 
-// hook is a transport that calls a function before the next request.
-type hook struct {
+// nextRequestHook is a transport that calls fn before the next request, once.
+type nextRequestHook struct {
 	next http.RoundTripper
 	fn   atomic.Pointer[func()]
 }
 
-func (h *hook) RoundTrip(r *http.Request) (*http.Response, error) {
+func (h *nextRequestHook) RoundTrip(r *http.Request) (*http.Response, error) {
 	if fn := h.fn.Swap(nil); fn != nil {
 		(*fn)()
 	}
 	return h.next.RoundTrip(r)
 }
 
-// sandboxOf returns the sandbox of the conversation "chat", whose files are saved, and
-// Conversations whose requests go through the hook.
-func sandboxOf(t *testing.T, srv *sandboxtest.Server) (*sandbox.Sandbox, *sandbox.Client, *agent.Conversations, *hook) {
+// savedSandbox returns the sandbox of the conversation "chat", whose files are in a snapshot,
+// and Conversations whose requests go through the hook.
+func savedSandbox(t *testing.T, srv *sandboxtest.Server) (*sandbox.Sandbox, *sandbox.Client, *agent.Conversations, *nextRequestHook) {
 	t.Helper()
-	h := &hook{next: testkit.Transport(t)}
+	h := &nextRequestHook{next: testkit.Transport(t)}
 	client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: h}})
 	conversations := agent.NewConversations(client, nil)
 	t.Cleanup(func() { assert.NoError(t, conversations.Close(context.WithoutCancel(t.Context()))) })
 	sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Name: conversations.Name("chat"), Timeout: time.Hour, Ports: []int{3000}})
 	require.NoError(t, err)
 	require.NoError(t, sb.FS().WriteFile(t.Context(), "f", []byte("text\n"), 0o644))
-	_, err = sb.Stop(t.Context(), nil) // a crash goes back to these files
+	_, err = sb.Stop(t.Context(), nil) // after a crash the sandbox has these files
 	require.NoError(t, err)
 	require.NoError(t, sb.Resume(t.Context()))
 	return sb, client, conversations, h
 }
 
-// byDay are tools of which each meets the end of a session in its own way. The other
-// tools are like one of them, and a timeout is like a stop.
-var byDay = map[string][]string{
+// toolsByDay are tools that differ in how they notice the end of a session. The other tools
+// are like one of these, and a timeout is like a stop. SANDBOX_SLOW=1 tests all of them.
+var toolsByDay = map[string][]string{
 	"stop, a sandbox":      {"bash", "read_output", "write_file", "stop_sandbox"},
 	"crash, conversations": {"stop_sandbox"},
 	"crash, by name":       {"bash"},
 }
 
-// TestSessionEndsUnderTools ends the session before each tool is called, and at the
-// first request of it. The call has no error, a loss is told once, in the result of
-// the call that meets it, and what has not failed has run to its end.
-func TestSessionEndsUnderTools(t *testing.T) {
+// TestSessionEndsDuringTools ends the session before a call, or at its first request. The call
+// returns no error for the program. The loss is reported once, by the first call that notices
+// it. A call that did not fail has completed.
+func TestSessionEndsDuringTools(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	needs.Programs(t, "python3")
 	for _, how := range ends {
 		for _, sessions := range []string{"a sandbox", "conversations", "by name"} {
 			name := how.name + ", " + sessions
-			tools := byDay[name]
+			tools := toolsByDay[name]
 			if tools == nil && !needs.Slow() {
 				continue
 			}
@@ -103,27 +103,26 @@ func TestSessionEndsUnderTools(t *testing.T) {
 	}
 }
 
-// testSessionEnds ends sessions under the tools of these names, or under all tools if
-// there are none.
+// testSessionEnds tests the tools with these names, or all tools if tools is nil.
 func testSessionEnds(t *testing.T, sessions string, tools []string, endSession func(*testing.T, *sandboxtest.Server, *sandbox.Sandbox), lost []string) {
 	crash := slices.Contains(lost, "files")
-	srv := sandboxtest.New(t, nil)
-	sb, client, conversations, h := sandboxOf(t, srv)
+	srv := testkit.LightServer(t)
+	sb, client, conversations, h := savedSandbox(t, srv)
 	root, err := os.OpenRoot(t.TempDir())
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, root.Close()) })
 	require.NoError(t, root.WriteFile("local", []byte("x"), 0o600))
 	opts := &agent.Options{Artifacts: root, Limits: agent.Limits{CallsPerMinute: -1}}
-	var d *desk
+	var d *testTools
 	switch sessions {
 	case "a sandbox":
-		d = deskOf(t, srv, sb, opts)
+		d = toolsFor(t, srv, sb, opts)
 	case "conversations":
-		d = talk(t, srv, conversations, "chat", opts)
+		d = conversationTools(t, srv, conversations, "chat", opts)
 	default:
-		d = talk(t, srv, agent.ByName(client), sb.Name(), opts)
+		d = conversationTools(t, srv, agent.ByName(client), sb.Name(), opts)
 	}
-	other := deskOf(t, srv, sb, opts)
+	other := toolsFor(t, srv, sb, opts)
 	var snapshot any
 	if tools == nil {
 		snapshot = d.try("create_snapshot", nil).Data["snapshot_id"]
@@ -167,7 +166,7 @@ func testSessionEnds(t *testing.T, sessions string, tools []string, endSession f
 			} else {
 				end()
 			}
-			result := d.try(tool.Name, a) // without an error
+			result := d.try(tool.Name, a) // returns no error
 			next := d.try("bash", args{"command": "ls mark || true"})
 			h.fn.Store(nil)
 			require.False(t, next.Failed, "%s: the next call: %s", name, next.Text)
@@ -177,7 +176,7 @@ func testSessionEnds(t *testing.T, sessions string, tools []string, endSession f
 				assert.True(t, first != nil || second != nil, "%s: %s", name, result.Text)
 				assert.False(t, tool.Name == "stop_sandbox" && first != nil && second != nil, "%s: told twice: %s", name, next.Text)
 				continue
-			case first == nil: // the tool did not need the session, or got its answer before
+			case first == nil: // the tool did not need the session, or was done before
 				assert.False(t, result.Failed, "%s: %s", name, result.Text)
 				assert.Equal(t, lost, second, "%s: the next call: %s; before: %s", name, next.Text, result.Text)
 			default:
@@ -187,7 +186,7 @@ func testSessionEnds(t *testing.T, sessions string, tools []string, endSession f
 			if slices.Contains(marks, tool.Name) && !result.Failed && !(crash && first == nil) {
 				assert.Contains(t, next.Text, "mark\n", "%s has not failed, and has not run: %s", name, result.Text)
 			}
-			// Another user of the sandbox has lost the same.
+			// Another user of the sandbox is told of the same losses.
 			if othersToo {
 				assert.Equal(t, lost, other.try("bash", args{"command": "true"}).Data["lost"], name)
 			}
@@ -195,22 +194,22 @@ func testSessionEnds(t *testing.T, sessions string, tools []string, endSession f
 	}
 }
 
-// TestSessionEndsUnderPrograms ends the session while a program runs, for one user
-// and for two. What the program has written is in the result.
-func TestSessionEndsUnderPrograms(t *testing.T) {
+// TestSessionEndsDuringPrograms ends the session while a program runs, with one and with two
+// users of the sandbox. The result contains the output so far.
+func TestSessionEndsDuringPrograms(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	needs.Programs(t, "python3")
 	for _, how := range ends {
 		for _, users := range []int{1, 2} {
 			only := map[string][]string{"stop": {"bash"}, "timeout": {"read_output", "port_url"}, "crash": {"python"}}[how.name]
-			if !needs.Slow() && (users == 2) != (how.name == "stop") { // two users of one that stops, one of the others
+			if !needs.Slow() && (users == 2) != (how.name == "stop") { // by day, two users only for a stop
 				continue
 			}
 			t.Run(fmt.Sprintf("%s, users: %d", how.name, users), func(t *testing.T) {
 				t.Parallel()
-				srv := sandboxtest.New(t, nil)
-				sb, _, _, _ := sandboxOf(t, srv)
+				srv := testkit.LightServer(t)
+				sb, _, _, _ := savedSandbox(t, srv)
 				for tool, a := range map[string]args{
 					"bash":        {"command": "echo begun; echo >begun; sleep 1000"},
 					"python":      {"code": "import time\nprint('begun', flush=True)\nwith open('begun', 'w') as f: f.write('\\n')\ntime.sleep(1000)"},
@@ -220,9 +219,9 @@ func TestSessionEndsUnderPrograms(t *testing.T) {
 					if !needs.Slow() && !slices.Contains(only, tool) {
 						continue
 					}
-					var desks []*desk
+					var desks []*testTools
 					for range users {
-						d := deskOf(t, srv, sb, nil)
+						d := toolsFor(t, srv, sb, nil)
 						d.ok("bash", args{"command": "[ -e begun ] || mkfifo begun"})
 						desks = append(desks, d)
 					}

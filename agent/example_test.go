@@ -75,7 +75,7 @@ func converse(ctx context.Context, tools *agent.Toolset, model func(seen string)
 		}
 		result, err := tools.Call(ctx, tool, json.RawMessage(args))
 		if err != nil {
-			return "", err // the model can't mend it: your program or its user has to
+			return "", err // only your program or its user can fix it
 		}
 		seen = result.Text // failed or not, the model reads it and continues
 	}

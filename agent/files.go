@@ -19,42 +19,42 @@ import (
 
 func fileTools() []*tool {
 	return []*tool{
-		define("read_file", "Read lines of a text file, with their numbers", readFile).reads().soon(),
-		define("write_file", "Write a text file, with the directories that lead to it. An existing file is replaced and keeps its mode.", writeFile).destroys().soon(),
-		define("edit_file", "Replace a piece of a file. old_string must be there exactly once, unless replace_all is set: "+
-			"give enough of the lines around it, without line numbers. The file keeps its line ends, unless you give \\r.", editFile).destroys().soon(),
-		define("list_files", "List a directory", listFiles).reads().soon(),
-		define("glob", "Find files by a pattern such as *.go or src/**/*.ts; .git is left out", globFiles).reads().soon(),
-		define("grep", "Find lines that a regular expression (RE2) matches, in all files below a directory, or in one file; "+
-			".git, binary files and files of more than 4 MiB are left out", grepFiles).reads().soon(),
-		define("save_artifact", "Copy a file of the sandbox to the user's folder of artifacts", saveArtifact).destroys().soon(),
-		define("load_artifact", "Copy a file from the user's folder of artifacts to the sandbox", loadArtifact).destroys().soon(),
+		newTool("read_file", "Read lines of a text file, with their numbers", readFile).asReadOnly().asQuick(),
+		newTool("write_file", "Write a text file, with the directories that lead to it. An existing file is replaced and keeps its mode.", writeFile).asDestructive().asQuick(),
+		newTool("edit_file", "Replace a piece of a file. old_string must be there exactly once, unless replace_all is set: "+
+			"give enough of the lines around it, without line numbers. The file keeps its line ends, unless you give \\r.", editFile).asDestructive().asQuick(),
+		newTool("list_files", "List a directory", listFiles).asReadOnly().asQuick(),
+		newTool("glob", "Find files by a pattern such as *.go or src/**/*.ts; .git is left out", globFiles).asReadOnly().asQuick(),
+		newTool("grep", "Find lines that a regular expression (RE2) matches, in all files below a directory, or in one file; "+
+			".git, binary files and files of more than 4 MiB are left out", grepFiles).asReadOnly().asQuick(),
+		newTool("save_artifact", "Copy a file of the sandbox to the user's folder of artifacts", saveArtifact).asDestructive().asQuick(),
+		newTool("load_artifact", "Copy a file from the user's folder of artifacts to the sandbox", loadArtifact).asDestructive().asQuick(),
 	}
 }
 
-// processPaths matches paths that each process resolves to something else. No policy can
+// processPaths matches paths that mean another file in each process, so that no policy can
 // judge them.
 var processPaths = regexp.MustCompile(`^/proc/[^/]+/(task/[^/]+/)?(cwd|root|fd|map_files)(/|$)`)
 
-// place returns the absolute path of a file, if the options allow it.
-func (c *call) place(ctx context.Context, l location) (string, error) {
-	name := l.at
+// resolvePath returns the absolute path of a file, if the options allow it.
+func (c *call) resolvePath(ctx context.Context, l location) (string, error) {
+	name := l.abs
 	if name == "" || strings.ContainsRune(name, 0) {
-		return "", mistake("A path is needed, without NUL.")
+		return "", modelErrorf("A path is needed, without NUL.")
 	}
 	if processPaths.MatchString(path.Clean(name)) {
-		return "", mistake("%s leads elsewhere: say where the file is.", line(name))
+		return "", modelErrorf("%s leads elsewhere: say where the file is.", oneLine(name))
 	}
 	if len(c.t.opts.Paths) == 0 {
 		return name, nil
 	}
-	// What exists of the path is resolved: a link may lead out.
+	// Resolve the part of the path that exists, because a link may lead outside.
 	for at, rest := name, ""; ; at, rest = path.Dir(at), path.Join(path.Base(at), rest) {
 		found, err := c.sb.FS().RealPath(ctx, at)
 		if errors.Is(err, fs.ErrNotExist) && at != "/" {
-			// Writing to a broken link would create the file that it leads to.
+			// A write to a broken link would create its target.
 			if _, err := c.sb.FS().Lstat(ctx, at); err == nil {
-				return "", mistake("%s is outside of what the tools for files may use: it is a link to what is not there.", line(at))
+				return "", modelErrorf("%s is outside of what the tools for files may use: it is a link to what is not there.", oneLine(at))
 			} else if !errors.Is(err, fs.ErrNotExist) {
 				return "", err
 			}
@@ -65,31 +65,31 @@ func (c *call) place(ctx context.Context, l location) (string, error) {
 		}
 		found = path.Join(found, rest)
 		allowed := func(name string) bool {
-			return slices.ContainsFunc(c.t.opts.Paths, func(dir string) bool { return within(dir, name) })
+			return slices.ContainsFunc(c.t.opts.Paths, func(dir string) bool { return isWithin(dir, name) })
 		}
 		if allowed(found) {
 			return found, nil
 		}
-		// The emulator's folder mode has its root in a folder of the machine.
+		// In the emulator's folder mode, a folder of the machine is the root.
 		here, err := c.sb.FS().RealPath(ctx, c.sb.Cwd())
 		if err != nil {
 			return "", err
 		}
 		root, isFolder := strings.CutSuffix(here, c.sb.Cwd())
-		if !isFolder || root == "" || !within(root, found) || !allowed(strings.TrimPrefix(found, root)) {
-			return "", mistake("%s is outside of what the tools for files may use: %s.", line(name), strings.Join(c.t.opts.Paths, ", "))
+		if !isFolder || root == "" || !isWithin(root, found) || !allowed(strings.TrimPrefix(found, root)) {
+			return "", modelErrorf("%s is outside of what the tools for files may use: %s.", oneLine(name), strings.Join(c.t.opts.Paths, ", "))
 		}
 		return found, nil
 	}
 }
 
-func within(dir, name string) bool {
+func isWithin(dir, name string) bool {
 	return name == dir || strings.HasPrefix(name, strings.TrimSuffix(dir, "/")+"/")
 }
 
-// regular looks a file up that is to be read. A sandbox without the program for it
-// has no answer, which is not an error.
-func (c *call) regular(ctx context.Context, name string) (fs.FileInfo, error) {
+// statReadable returns the info of a file or directory that is about to be read. It returns
+// nil and no error if the sandbox lacks the program stat.
+func (c *call) statReadable(ctx context.Context, name string) (fs.FileInfo, error) {
 	info, err := c.sb.FS().Stat(ctx, name)
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
@@ -97,7 +97,7 @@ func (c *call) regular(ctx context.Context, name string) (fs.FileInfo, error) {
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular() && !info.IsDir():
-		return nil, mistake("%s is not a regular file.", line(name))
+		return nil, modelErrorf("%s is not a regular file.", oneLine(name))
 	}
 	return info, nil
 }
@@ -109,11 +109,11 @@ type readFileInput struct {
 }
 
 func readFile(ctx context.Context, c *call, in *readFileInput) (Result, error) {
-	name, err := c.place(ctx, in.Path)
+	name, err := c.resolvePath(ctx, in.Path)
 	if err != nil {
 		return Result{}, err
 	}
-	info, err := c.regular(ctx, name)
+	info, err := c.statReadable(ctx, name)
 	if err != nil {
 		return Result{}, err
 	}
@@ -129,18 +129,18 @@ func readFile(ctx context.Context, c *call, in *readFileInput) (Result, error) {
 	if most <= 0 {
 		most = defaultLines
 	}
-	return readLines(r, line(in.Path.said), first, most, c.limits().data())
+	return readLines(r, oneLine(in.Path.given), first, most, c.limits().dataBytes())
 }
 
 const byteOrderMark = "\ufeff"
 
-// readLines shows lines of a file. It reads no further than it has to.
+// readLines returns lines of a file as a result. It stops reading after the last one.
 func readLines(file io.Reader, name string, first, most, size int) (Result, error) {
 	r := bufio.NewReaderSize(file, 32<<10)
 	if start, err := r.Peek(maxSniffed); err != nil && !errors.Is(err, io.EOF) {
 		return Result{}, err
 	} else if bytes.IndexByte(start, 0) >= 0 {
-		return Result{}, mistake("%s is not a text file. Look at it with programs of the sandbox.", name)
+		return Result{}, modelErrorf("%s is not a text file. Look at it with programs of the sandbox.", name)
 	}
 	var b strings.Builder
 	number, shown, scanned, crs := 0, 0, 0, 0
@@ -166,7 +166,7 @@ func readLines(file io.Reader, name string, first, most, size int) (Result, erro
 		if len(text) == length && bytes.HasSuffix(text, []byte("\r")) && !errors.Is(err, io.EOF) {
 			text, length, cr = text[:length-1], length-1, 1
 		}
-		row, used := fromStart(text, maxLine)
+		row, used := visibleHead(text, maxLine)
 		if left := length - used; left > 0 {
 			row += fmt.Sprintf("[… %d bytes left out …]", left)
 		}
@@ -196,12 +196,11 @@ func readLines(file io.Reader, name string, first, most, size int) (Result, erro
 	case why == "":
 		why = "This is the end of the file."
 	}
-	return Result{Text: fmt.Sprintf("%s, lines %d to %d. %s%s\n", name, first, first+shown-1, why, note) + marked(b.String())}, nil
+	return Result{Text: fmt.Sprintf("%s, lines %d to %d. %s%s\n", name, first, first+shown-1, why, note) + wrapData(b.String())}, nil
 }
 
-// readLine reads a line of at most size bytes, without its end, and keeps the
-// beginning. length is that of the whole line, even if text is cut. For a last line
-// without a line end it is the number of bytes that were read.
+// readLine reads a line and returns its first size bytes, without the line end. length is
+// that of the whole line with its line end.
 func readLine(r *bufio.Reader, size int) (text []byte, length int, err error) {
 	for {
 		piece, err := r.ReadSlice('\n')
@@ -235,19 +234,19 @@ const (
 
 func writeFile(ctx context.Context, c *call, in *writeFileInput) (Result, error) {
 	if int64(len(in.Content)) > c.limits().FileBytes {
-		return Result{}, mistake("The content has %d bytes; at most %d are written.", len(in.Content), c.limits().FileBytes)
+		return Result{}, modelErrorf("The content has %d bytes; at most %d are written.", len(in.Content), c.limits().FileBytes)
 	}
-	name, err := c.place(ctx, in.Path)
+	name, err := c.resolvePath(ctx, in.Path)
 	if err != nil {
 		return Result{}, err
 	}
-	c.box.edits.Lock()
-	defer c.box.edits.Unlock()
+	c.state.edits.Lock()
+	defer c.state.edits.Unlock()
 	mode := fileMode
 	info, err := c.sb.FS().Stat(ctx, name)
 	switch {
 	case err == nil && info.IsDir():
-		return Result{}, mistake("%s is a directory.", line(in.Path.said))
+		return Result{}, modelErrorf("%s is a directory.", oneLine(in.Path.given))
 	case err == nil:
 		mode = info.Mode().Perm()
 	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, exec.ErrNotFound):
@@ -256,14 +255,14 @@ func writeFile(ctx context.Context, c *call, in *writeFileInput) (Result, error)
 	if in.Executable {
 		mode |= executable
 	}
-	if err := c.put(ctx, name, strings.NewReader(in.Content), mode); err != nil {
+	if err := c.writeWhole(ctx, name, strings.NewReader(in.Content), mode); err != nil {
 		return Result{}, err
 	}
-	return Result{Text: fmt.Sprintf("Wrote %d bytes to %s.", len(in.Content), line(in.Path.said))}, nil
+	return Result{Text: fmt.Sprintf("Wrote %d bytes to %s.", len(in.Content), oneLine(in.Path.given))}, nil
 }
 
-// put writes a file. A part of it is never visible.
-func (c *call) put(ctx context.Context, name string, content io.Reader, mode fs.FileMode) error {
+// writeWhole writes a file and renames it, so that no other program sees a part of it.
+func (c *call) writeWhole(ctx context.Context, name string, content io.Reader, mode fs.FileMode) error {
 	w, err := c.sb.FS().Create(ctx, name, &sandbox.WriterOptions{Mode: &mode})
 	if err != nil {
 		return err
@@ -283,20 +282,20 @@ type editInput struct {
 }
 
 func editFile(ctx context.Context, c *call, in *editInput) (Result, error) {
-	name, err := c.place(ctx, in.Path)
+	name, err := c.resolvePath(ctx, in.Path)
 	if err != nil {
 		return Result{}, err
 	}
-	c.box.edits.Lock()
-	defer c.box.edits.Unlock()
-	info, err := c.regular(ctx, name)
+	c.state.edits.Lock()
+	defer c.state.edits.Unlock()
+	info, err := c.statReadable(ctx, name)
 	if err != nil {
 		return Result{}, err
 	}
 	if info != nil && info.IsDir() {
-		return Result{}, mistake("%s is a directory.", line(in.Path.said))
+		return Result{}, modelErrorf("%s is a directory.", oneLine(in.Path.given))
 	}
-	data, err := c.content(ctx, name)
+	data, err := c.readForEdit(ctx, name)
 	if err != nil {
 		return Result{}, err
 	}
@@ -305,20 +304,20 @@ func editFile(ctx context.Context, c *call, in *editInput) (Result, error) {
 		return Result{}, err
 	}
 	if int64(len(edited)) > c.limits().FileBytes {
-		return Result{}, mistake("The file would have %d bytes; at most %d are written.", len(edited), c.limits().FileBytes)
+		return Result{}, modelErrorf("The file would have %d bytes; at most %d are written.", len(edited), c.limits().FileBytes)
 	}
 	mode := fileMode
 	if info != nil {
 		mode = info.Mode().Perm()
 	}
-	if err := c.put(ctx, name, strings.NewReader(edited), mode); err != nil {
+	if err := c.writeWhole(ctx, name, strings.NewReader(edited), mode); err != nil {
 		return Result{}, err
 	}
-	return Result{Text: said + " in " + line(in.Path.said) + "."}, nil
+	return Result{Text: said + " in " + oneLine(in.Path.given) + "."}, nil
 }
 
-// content reads a file that is to be changed.
-func (c *call) content(ctx context.Context, name string) ([]byte, error) {
+// readForEdit reads a file that is about to be edited.
+func (c *call) readForEdit(ctx context.Context, name string) ([]byte, error) {
 	r, err := c.sb.FS().Open(ctx, name, nil)
 	if err != nil {
 		return nil, err
@@ -326,7 +325,7 @@ func (c *call) content(ctx context.Context, name string) ([]byte, error) {
 	defer r.Close()
 	data, err := io.ReadAll(io.LimitReader(r, c.limits().FileBytes+1))
 	if err == nil && int64(len(data)) > c.limits().FileBytes {
-		err = mistake("The file has more than %d bytes: use programs of the sandbox.", c.limits().FileBytes)
+		err = modelErrorf("The file has more than %d bytes: use programs of the sandbox.", c.limits().FileBytes)
 	}
 	return data, err
 }
@@ -336,10 +335,10 @@ type listInput struct {
 	Offset int      `json:"offset,omitempty" is:"how many entries to pass over"`
 }
 
-func (in *listInput) complete() { in.Path.or(".") }
+func (in *listInput) complete() { in.Path.setDefault(".") }
 
 func listFiles(ctx context.Context, c *call, in *listInput) (Result, error) {
-	name, err := c.place(ctx, in.Path)
+	name, err := c.resolvePath(ctx, in.Path)
 	if err != nil {
 		return Result{}, err
 	}
@@ -349,7 +348,7 @@ func listFiles(ctx context.Context, c *call, in *listInput) (Result, error) {
 	}
 	rows := make([]string, 0, len(entries))
 	for _, d := range entries[min(max(in.Offset, 0), len(entries)):] {
-		row := line(d.Name())
+		row := oneLine(d.Name())
 		switch {
 		case d.IsDir():
 			row += "/"
@@ -364,19 +363,19 @@ func listFiles(ctx context.Context, c *call, in *listInput) (Result, error) {
 		}
 		rows = append(rows, row)
 	}
-	text, shown := c.rows(rows)
-	head := fmt.Sprintf("%s has %d entries.", line(in.Path.said), len(entries))
+	text, shown := c.fitRows(rows)
+	head := fmt.Sprintf("%s has %d entries.", oneLine(in.Path.given), len(entries))
 	if shown < len(rows) {
 		head += fmt.Sprintf(" Go on with offset %d.", max(in.Offset, 0)+shown)
 	}
 	return Result{Text: head + text}, nil
 }
 
-// rows shows as many lines as there is room for.
-func (c *call) rows(rows []string) (text string, shown int) {
+// fitRows returns as many of the rows as fit into a result, and their number.
+func (c *call) fitRows(rows []string) (text string, shown int) {
 	var b strings.Builder
 	for _, row := range rows {
-		if b.Len()+len(row)+1 > c.limits().data() {
+		if b.Len()+len(row)+1 > c.limits().dataBytes() {
 			break
 		}
 		b.WriteString(row + "\n")
@@ -385,5 +384,5 @@ func (c *call) rows(rows []string) (text string, shown int) {
 	if shown == 0 {
 		return "", 0
 	}
-	return "\n" + marked(b.String()), shown
+	return "\n" + wrapData(b.String()), shown
 }

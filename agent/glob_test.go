@@ -14,17 +14,17 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// TestGlobPatterns: a pattern is understood, or the answer says that it is not. No
-// answer is empty that could have files.
+// TestGlobPatterns: glob understands a pattern, or the result says that it does not. A result
+// is never empty because glob reads a pattern differently from other programs.
 func TestGlobPatterns(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	d := newDesk(t, nil)
+	d := newTools(t, nil)
 	d.ok("bash", args{"command": `mkdir -p src/deep lib .git empty; touch top.go src/a.ts src/b.tsx src/deep/c.ts 'src/{x}.ts' lib/d.ts .git/config; ln -s src ln; ln -s top.go link.go`})
 	cwd := d.sb.Cwd()
 	type row struct {
 		pattern, path string
-		files         []string // none: the call is refused or says why
+		files         []string // nil: the result says why there are none
 		says          string
 	}
 	rows := []row{
@@ -43,7 +43,7 @@ func TestGlobPatterns(t *testing.T) {
 		{"~/*.go", "", nil, "0 files. ~ and $ are part of the name here"},
 		{`src\*.ts`, "", nil, "0 files. A backslash makes the next character an ordinary one here"},
 		{"*.go, *.ts", "", nil, "0 files. Commas and spaces are part of the name here"},
-		// These make no request.
+		// Invalid patterns.
 		{"*/../*.go", "", nil, "leads out of the directory"},
 		{"{" + cwd + ",x}/*.go", "", nil, "leads out of the directory"},
 		{"{1..3}.go", "", nil, "a sequence such as {1..3}, which is not understood"},
@@ -94,7 +94,7 @@ func TestGlobAgainstGit(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	needs.Programs(t, "git")
-	d := newDesk(t, nil)
+	d := newTools(t, nil)
 	dir := t.TempDir()
 	names := []string{"a", "b.go", "x/a", "x/b.go", "x/y/a", "x/y/b.go", "x/y/z/c.ts", ".d/e", "x/.f", "x[1]/a", "x*y/a"}
 	for _, name := range names {

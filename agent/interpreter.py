@@ -1,8 +1,8 @@
-# Runs cells: each is a line of JSON on standard input, and ends with a line that
-# begins with the cell's own mark on standard output.
+# Runs cells. A cell is a line of JSON on standard input. Its end is a line on standard
+# output that begins with the cell's mark.
 #
-# Neither modules of the working directory and of PYTHONPATH, nor other variables,
-# stand for the interpreter's own: cells alone have them.
+# Only cells see the modules of the working directory and of PYTHONPATH, and the
+# environment variables. The interpreter's own code does not.
 import sys
 here = sys.path.pop(0)
 import ast, json, os, traceback

@@ -19,25 +19,25 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// process is a pool with the platform's own timeout, as of one process, and a
-// client of its own.
-func process(t *testing.T, srv *sandboxtest.Server, opts *agent.ConversationsOptions) *agent.Conversations {
+// newConversations returns Conversations with their own client, as in another process, and
+// with the platform's default timeout.
+func newConversations(t *testing.T, srv *sandboxtest.Server, opts *agent.ConversationsOptions) *agent.Conversations {
 	t.Helper()
 	p := agent.NewConversations(testkit.Client(t, srv, sandbox.ClientOptions{}), opts)
 	t.Cleanup(func() { assert.NoError(t, p.Close(context.WithoutCancel(t.Context()))) })
 	return p
 }
 
-func talk(t *testing.T, srv *sandboxtest.Server, sessions agent.Sessions, conversation string, opts *agent.Options) *desk {
+func conversationTools(t *testing.T, srv *sandboxtest.Server, sessions agent.Sessions, conversation string, opts *agent.Options) *testTools {
 	t.Helper()
 	tools := agent.ForConversation(sessions, conversation, opts)
 	t.Cleanup(func() { assert.NoError(t, tools.Close()) })
-	return &desk{tools, t, srv, nil}
+	return &testTools{tools, t, srv, nil}
 }
 
-// TestConversationOfTwoHours: whoever calls keeps the session, whichever way it came
-// to its sandbox, across each end that its timeout of five minutes would be.
-func TestConversationOfTwoHours(t *testing.T) {
+// TestLongConversation: calls extend the session of their sandbox beyond its timeout of five
+// minutes, however the sandbox was found.
+func TestLongConversation(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	for name, sessions := range map[string]func(t *testing.T, client *sandbox.Client) agent.Sessions{
@@ -58,15 +58,15 @@ func TestConversationOfTwoHours(t *testing.T) {
 		},
 	} {
 		if name == "one sandbox" && !needs.Slow() {
-			continue // as by name, with the same handle for all calls
+			continue // like "by name", but with the same handle for all calls
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			srv := sandboxtest.New(t, nil)
+			srv := testkit.LightServer(t)
 			client := testkit.Client(t, srv, sandbox.ClientOptions{})
 			s := sessions(t, client)
 			begun := make(chan struct{}, 1)
-			d := talk(t, srv, s, "chat", &agent.Options{Limits: agent.Limits{CallsPerMinute: -1}, OnOutput: func(agent.Call, []byte) { begun <- struct{}{} }})
+			d := conversationTools(t, srv, s, "chat", &agent.Options{Limits: agent.Limits{CallsPerMinute: -1}, OnOutput: func(agent.Call, []byte) { begun <- struct{}{} }})
 			started := d.try("start_command", args{"command": "sleep 100000"})
 			id := started.Data["command_id"]
 			d.ok("python", args{"code": "n = 0"})
@@ -75,7 +75,7 @@ func TestConversationOfTwoHours(t *testing.T) {
 				calls = 1
 			}
 			for range calls {
-				// The command goes on over what was the end.
+				// The command runs beyond the original timeout.
 				ended := make(chan agent.Result, 1)
 				go func() {
 					r, err := d.Call(t.Context(), "bash", json.RawMessage(`{"command": "mkfifo end; echo begun; read line <end; rm end", "timeout_seconds": 600}`))
@@ -84,7 +84,7 @@ func TestConversationOfTwoHours(t *testing.T) {
 				}()
 				<-begun
 				srv.Advance(4*time.Minute + 50*time.Second)
-				_, err := client.ListPage(t.Context(), nil) // any response tells the time
+				_, err := client.ListPage(t.Context(), nil) // any response has the time
 				require.NoError(t, err)
 				d.ok("bash", args{"command": "echo >end"})
 				r := <-ended
@@ -96,12 +96,11 @@ func TestConversationOfTwoHours(t *testing.T) {
 	}
 }
 
-// TestKeepRunning: a program that is asked to, as sandbox mcp is, keeps what it has used
-// across two hours of silence.
+// TestKeepRunning: with KeepRunning, a sandbox runs for two hours without a call.
 func TestKeepRunning(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	srv := sandboxtest.New(t, nil)
+	srv := testkit.LightServer(t)
 	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	_, err := client.Create(t.Context(), &sandbox.CreateOptions{Name: "chat"})
 	require.NoError(t, err)
@@ -113,7 +112,7 @@ func TestKeepRunning(t *testing.T) {
 		}
 		return n
 	}
-	d := talk(t, srv, agent.ByName(client), "chat", &agent.Options{KeepRunning: true})
+	d := conversationTools(t, srv, agent.ByName(client), "chat", &agent.Options{KeepRunning: true})
 	id := d.try("start_command", args{"command": "sleep 100000"}).Data["command_id"]
 	times := 11
 	if !needs.Slow() {
@@ -131,20 +130,20 @@ func TestKeepRunning(t *testing.T) {
 	assert.Contains(t, d.ok("read_output", args{"command_id": id, "wait_seconds": 0.1}), "It still runs.")
 }
 
-// TestLostMachine: a machine that dies before its files were saved is told once, in
-// one process or the next, and the conversation goes on with a new one.
-func TestLostMachine(t *testing.T) {
+// TestDeadMachine: if a machine dies before its files were saved, one result reports it, in
+// the same process or another one, and the conversation continues with a new sandbox.
+func TestDeadMachine(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	srv := sandboxtest.New(t, nil)
-	p := process(t, srv, nil)
-	for name, next := range map[string]agent.Sessions{"the same process": p, "another process": process(t, srv, nil)} {
-		d := talk(t, srv, p, name, nil)
+	srv := testkit.LightServer(t)
+	p := newConversations(t, srv, nil)
+	for name, next := range map[string]agent.Sessions{"the same process": p, "another process": newConversations(t, srv, nil)} {
+		d := conversationTools(t, srv, p, name, nil)
 		assert.Contains(t, d.ok("bash", args{"command": "echo x >f"}), "This sandbox is new")
 		assert.NotContains(t, d.ok("bash", args{"command": "cat f"}), "new")
 		require.True(t, srv.Crash(p.Name(name)))
 		if next != agent.Sessions(p) {
-			d = talk(t, srv, next, name, nil)
+			d = conversationTools(t, srv, next, name, nil)
 		}
 		result := d.try("bash", args{"command": "touch done"})
 		assert.True(t, result.Failed, name)
@@ -159,13 +158,12 @@ func TestLostMachine(t *testing.T) {
 	}
 }
 
-// TestDeleteAfterCrash: a conversation is deleted although its machine died without saving
-// its files.
+// TestDeleteAfterCrash: Delete works if the machine died before its files were saved.
 func TestDeleteAfterCrash(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
-	p := process(t, srv, nil)
-	talk(t, srv, p, "chat", nil).ok("bash", args{"command": "true"})
+	srv := testkit.LightServer(t)
+	p := newConversations(t, srv, nil)
+	conversationTools(t, srv, p, "chat", nil).ok("bash", args{"command": "true"})
 	require.NoError(t, p.Stop(t.Context(), "chat"))
 	_, release, err := p.Acquire(t.Context(), "chat")
 	require.NoError(t, err)
@@ -175,14 +173,14 @@ func TestDeleteAfterCrash(t *testing.T) {
 	assert.Empty(t, statusOf(t, srv, p.Name("chat")))
 }
 
-// TestNews: what was lost since the last call stands in the next result, once.
-func TestNews(t *testing.T) {
+// TestLossesReportedOnce: the next result says what was lost since the last call, once.
+func TestLossesReportedOnce(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	srv := sandboxtest.New(t, nil)
-	p := process(t, srv, nil)
-	other := process(t, srv, nil)
-	d := talk(t, srv, p, "chat", nil)
+	srv := testkit.LightServer(t)
+	p := newConversations(t, srv, nil)
+	other := newConversations(t, srv, nil)
+	d := conversationTools(t, srv, p, "chat", nil)
 	d.ok("bash", args{"command": "true"})
 	stop := func() {
 		sb, err := srv.Client().Get(t.Context(), p.Name("chat"), &sandbox.GetOptions{NoResume: true})
@@ -190,7 +188,7 @@ func TestNews(t *testing.T) {
 		_, err = sb.Stop(t.Context(), nil)
 		require.NoError(t, err)
 	}
-	told := func(d *desk, what string, lost ...string) {
+	told := func(d *testTools, what string, lost ...string) {
 		t.Helper()
 		result := d.try("bash", args{"command": "true"})
 		assert.Contains(t, result.Text, what)
@@ -200,25 +198,25 @@ func TestNews(t *testing.T) {
 		assert.Nil(t, result.Data["lost"])
 	}
 	const stopped, died = "was stopped since the last call", "died since the last call"
-	stop() // by somebody else, which the call finds out
+	stop() // by another program
 	told(d, stopped, "commands", "variables")
-	require.NoError(t, p.Stop(t.Context(), "chat")) // as for being idle
+	require.NoError(t, p.Stop(t.Context(), "chat")) // as when idle
 	told(d, stopped, "commands", "variables")
 	stop()
-	next := talk(t, srv, other, "chat", nil)
+	next := conversationTools(t, srv, other, "chat", nil)
 	told(next, stopped, "commands", "variables") // in another process
 	require.True(t, srv.Crash(p.Name("chat")))
 	told(next, died, "files", "commands", "variables")
 	require.True(t, srv.Crash(p.Name("chat")))
-	told(talk(t, srv, other, "chat", nil), died, "files", "commands", "variables") // by a Toolset of each turn
+	told(conversationTools(t, srv, other, "chat", nil), died, "files", "commands", "variables") // with a new Toolset for each turn
 	require.True(t, srv.Crash(p.Name("chat")))
-	told(talk(t, srv, process(t, srv, nil), "chat", nil), died, "files", "commands", "variables")
+	told(conversationTools(t, srv, newConversations(t, srv, nil), "chat", nil), died, "files", "commands", "variables")
 
-	// The machine goes on, but the interpreter was another process's.
-	assert.Contains(t, talk(t, srv, process(t, srv, nil), "chat", nil).ok("python", args{"code": "2"}), "The interpreter is new")
+	// The machine still runs, but the interpreter belonged to another process.
+	assert.Contains(t, conversationTools(t, srv, newConversations(t, srv, nil), "chat", nil).ok("python", args{"code": "2"}), "The interpreter is new")
 
 	require.NoError(t, srv.Client().Delete(t.Context(), p.Name("chat"), nil))
-	third := talk(t, srv, process(t, srv, nil), "chat", nil)
+	third := conversationTools(t, srv, newConversations(t, srv, nil), "chat", nil)
 	assert.Contains(t, third.ok("bash", args{"command": "true"}), "This sandbox is new")
 
 	_, _, err := p.Acquire(t.Context(), "")
@@ -226,17 +224,17 @@ func TestNews(t *testing.T) {
 	assert.ErrorIs(t, p.Delete(t.Context(), ""), sandbox.ErrInvalid)
 }
 
-// TestAgeOfUse: a conversation's files are kept for MaxAge since they were last used,
-// by the service's clock, and the next call says that they are gone.
-func TestAgeOfUse(t *testing.T) {
+// TestMaxAge: a conversation's files are kept until MaxAge after their last use, by the
+// service's clock. The next call reports that they are gone.
+func TestMaxAge(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, &sandboxtest.Options{Start: time.Now().AddDate(0, -2, 0)})
-	p := process(t, srv, nil)
-	d := talk(t, srv, p, "diary", nil)
+	srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Start: time.Now().AddDate(0, -2, 0)})
+	p := newConversations(t, srv, nil)
+	d := conversationTools(t, srv, p, "diary", nil)
 	const day = 24 * time.Hour
 	times, pause := 15, day
 	if !needs.Slow() {
-		times, pause = 2, 6*day // of MaxAge's seven
+		times, pause = 2, 6*day // MaxAge is seven
 	}
 	for i := range times {
 		d.ok("bash", args{"command": fmt.Sprintf("echo %d >>diary", i)})
@@ -262,15 +260,15 @@ func TestAgeOfUse(t *testing.T) {
 	assert.Empty(t, statusOf(t, srv, p.Name("diary")))
 }
 
-// TestWrongDate: no Date of a response makes a conversation old.
+// TestWrongDate: a wrong Date in a response does not make a conversation too old.
 func TestWrongDate(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := testkit.LightServer(t)
 	gate := &testkit.Gateway{Next: testkit.Transport(t)}
 	client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}})
 	p := agent.NewConversations(client, &agent.ConversationsOptions{MaxAge: 24 * time.Hour})
 	defer func() { assert.NoError(t, p.Close(context.WithoutCancel(t.Context()))) }()
-	d := talk(t, srv, p, "diary", nil)
+	d := conversationTools(t, srv, p, "diary", nil)
 	d.ok("bash", args{"command": "echo precious >diary"})
 	dates := []time.Duration{8 * 24 * time.Hour, -8 * 24 * time.Hour, 48 * time.Hour, -48 * time.Hour}
 	if !needs.Slow() {
@@ -287,17 +285,17 @@ func TestWrongDate(t *testing.T) {
 	}
 }
 
-// TestCleanupOfAnother: Cleanup deletes only what it has found too old, and no sandbox that
-// took the name in the meantime.
-func TestCleanupOfAnother(t *testing.T) {
+// TestCleanupRaces: Cleanup does not delete a sandbox that has replaced the one that was too
+// old.
+func TestCleanupRaces(t *testing.T) {
 	t.Parallel()
-	for requests := range 3 { // by name, before the sandbox is replaced
+	for requests := range 3 { // number of requests by name before the sandbox is replaced
 		if requests == 2 && !needs.Slow() {
-			break // it is not replaced, as in TestAgeOfUse
+			break // it is not replaced, as in TestMaxAge
 		}
-		srv := sandboxtest.New(t, &sandboxtest.Options{Start: time.Now().AddDate(0, -1, 0)})
-		p := process(t, srv, nil)
-		talk(t, srv, p, "chat", nil).ok("bash", args{"command": "true"})
+		srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Start: time.Now().AddDate(0, -1, 0)})
+		p := newConversations(t, srv, nil)
+		conversationTools(t, srv, p, "chat", nil).ok("bash", args{"command": "true"})
 		require.NoError(t, p.Stop(t.Context(), "chat"))
 		srv.Advance(8 * 24 * time.Hour)
 		name := p.Name("chat")
@@ -331,13 +329,13 @@ func TestCleanupOfAnother(t *testing.T) {
 	}
 }
 
-// TestEndOfThePlan: a session that can't be extended any further says how long it has,
-// once, to the model and to the program.
-func TestEndOfThePlan(t *testing.T) {
+// TestNoMoreTime: if a session can't be extended further, one result tells the model and the
+// program how much time is left.
+func TestNoMoreTime(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
-	p := process(t, srv, &agent.ConversationsOptions{Create: func(string) *sandbox.CreateOptions { return &sandbox.CreateOptions{Timeout: 24 * time.Hour} }})
-	d := talk(t, srv, p, "long", nil)
+	srv := testkit.LightServer(t)
+	p := newConversations(t, srv, &agent.ConversationsOptions{Create: func(string) *sandbox.CreateOptions { return &sandbox.CreateOptions{Timeout: 24 * time.Hour} }})
+	d := conversationTools(t, srv, p, "long", nil)
 	d.ok("bash", args{"command": "true"})
 	srv.Advance(23*time.Hour + 57*time.Minute)
 	told := 0

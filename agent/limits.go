@@ -12,34 +12,33 @@ import (
 	"github.com/go-vercel/sandbox/internal/entry"
 )
 
-// Limits bound what a model can cause. Zero values mean the defaults.
+// Limits limit what a model can do. Zero values mean the defaults.
 type Limits struct {
 	// Output is the length of a result in bytes: 16 KiB by default, about 4,000
 	// tokens. Less than 2 KiB is an error.
 	Output int
-	// Timeout is how long a command may run unless the model asks for another
-	// time, two minutes by default, and MaxTimeout the longest that it can ask
-	// for, ten minutes by default, or Timeout if that is longer. A Timeout above the
-	// MaxTimeout that is given is an error.
+	// Timeout is how long a command may run if the model gives no timeout, two minutes
+	// by default. MaxTimeout is the longest timeout that the model can give: by default
+	// ten minutes, or Timeout if that is longer. A Timeout that exceeds a given
+	// MaxTimeout is an error.
 	Timeout, MaxTimeout time.Duration
-	// FileBytes is the largest file that is written, edited or copied from or to
-	// [Options].Artifacts: 8 MiB by default.
+	// FileBytes is the maximum size of a file that the tools write, edit, or copy from
+	// or to [Options].Artifacts: 8 MiB by default.
 	FileBytes int64
-	// Background is how many commands run in the background of a sandbox at the
-	// same time: 8 by default. Those that other programs have started don't count.
+	// Background is how many commands may run in the background of a sandbox at the
+	// same time: 8 by default. Commands that other programs have started don't count.
 	Background int
-	// Sandboxes is how many sandboxes a model may have created by a Toolset of
-	// [ForProject] that it has not removed, and VCPUs how many processors each may
-	// have: 8 and 8 by default. A negative number means no limit.
+	// Sandboxes is how many sandboxes a model may create with a Toolset of [ForProject],
+	// not counting those that it has removed. VCPUs is how many processors each may have.
+	// Both are 8 by default. A negative number means no limit.
 	Sandboxes, VCPUs int
-	// CallsPerMinute is how many calls are made within a minute: 120 by default.
-	// Beyond it the model reads that it has to wait. A negative number means no limit.
+	// CallsPerMinute is how many calls a model may make within a minute: 120 by default.
+	// After that the result tells it to wait. A negative number means no limit.
 	CallsPerMinute int
-	// Calls, Bytes and Time are budgets of the whole Toolset: the number of
-	// calls, the bytes of results and copied files, and the time that calls take
-	// together, without that of [Options].Before. They have no limit by default.
-	// Calls beyond a budget fail with
-	// [ErrLimit].
+	// Calls, Bytes and Time are budgets of the whole Toolset: the number of calls, the
+	// bytes of results and copied files, and the total time of calls without that of
+	// [Options].Before. They have no limit by default. When a budget is used up, calls
+	// fail with [ErrLimit].
 	Calls int
 	Bytes int64
 	Time  time.Duration
@@ -48,11 +47,11 @@ type Limits struct {
 // ErrLimit matches the error of a call beyond a budget in [Limits].
 var ErrLimit = errors.New("the budget of the agent's tools is used up")
 
-// minOutput is the shortest result that has room for words and data.
+// minOutput is the smallest valid Limits.Output. It has room for messages and data.
 const minOutput = 2 << 10
 
-// words is what a result has in addition to data.
-const words = 1 << 10
+// messageBytes is the space in a result for the messages of this package.
+const messageBytes = 1 << 10
 
 // Limits of read_file, in addition to those of the result.
 const (
@@ -62,7 +61,7 @@ const (
 	maxSniffed   = 8000
 )
 
-// check refuses limits that can't be applied.
+// check returns an error for invalid limits.
 func (l *Limits) check() error {
 	const pkg = "agent"
 	var short, long error
@@ -78,34 +77,34 @@ func (l *Limits) check() error {
 }
 
 func (l Limits) withDefaults() Limits {
-	l.Output = max(pick(l.Output, 16<<10), minOutput)
-	l.MaxTimeout = pick(l.MaxTimeout, max(10*time.Minute, l.Timeout))
-	l.Timeout = min(pick(l.Timeout, 2*time.Minute), l.MaxTimeout)
-	l.FileBytes = pick(l.FileBytes, 8<<20)
-	l.Background = pick(l.Background, 8)
-	l.Sandboxes = pick(l.Sandboxes, 8)
-	l.VCPUs = pick(l.VCPUs, 8)
-	l.CallsPerMinute = pick(l.CallsPerMinute, 120)
+	l.Output = max(valueOr(l.Output, 16<<10), minOutput)
+	l.MaxTimeout = valueOr(l.MaxTimeout, max(10*time.Minute, l.Timeout))
+	l.Timeout = min(valueOr(l.Timeout, 2*time.Minute), l.MaxTimeout)
+	l.FileBytes = valueOr(l.FileBytes, 8<<20)
+	l.Background = valueOr(l.Background, 8)
+	l.Sandboxes = valueOr(l.Sandboxes, 8)
+	l.VCPUs = valueOr(l.VCPUs, 8)
+	l.CallsPerMinute = valueOr(l.CallsPerMinute, 120)
 	return l
 }
 
-func pick[T int | int64 | time.Duration](v, otherwise T) T {
+func valueOr[T int | int64 | time.Duration](v, otherwise T) T {
 	if v == 0 {
 		return otherwise
 	}
 	return v
 }
 
-// describe returns a replacer that puts the limits into texts for the model.
-func (l *Limits) describe() *strings.Replacer {
+// replacer returns a replacer that inserts the limits into texts for the model.
+func (l *Limits) replacer() *strings.Replacer {
 	seconds := func(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) }
 	return strings.NewReplacer("{output}", strconv.Itoa(l.Output), "{timeout}", seconds(l.Timeout), "{longest}", seconds(l.MaxTimeout))
 }
 
-// data is how many bytes of a result are left for data.
-func (l *Limits) data() int { return l.Output - words }
+// dataBytes is the space in a result for data.
+func (l *Limits) dataBytes() int { return l.Output - messageBytes }
 
-// timeout returns how long a command may run if the model asks for seconds.
+// timeout returns how long a command may run if the model gives this timeout.
 func (l *Limits) timeout(seconds float64) time.Duration {
 	if seconds <= 0 {
 		return l.Timeout
@@ -116,7 +115,7 @@ func (l *Limits) timeout(seconds float64) time.Duration {
 	return max(time.Duration(seconds*float64(time.Second)), 100*time.Millisecond)
 }
 
-// budget counts what a toolset has used of its limits.
+// budget counts how much of its limits a toolset has used.
 type budget struct {
 	mu     sync.Mutex
 	recent []time.Time // calls of the last minute
@@ -125,8 +124,8 @@ type budget struct {
 	time   time.Duration
 }
 
-// begin counts a call. Its error is for the model, or matches ErrLimit.
-func (b *budget) begin(l *Limits) error {
+// countCall counts a call. It returns an error for the model, or one that matches ErrLimit.
+func (b *budget) countCall(l *Limits) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
@@ -142,15 +141,15 @@ func (b *budget) begin(l *Limits) error {
 		return fmt.Errorf("%w: %v of calls", ErrLimit, l.Time)
 	case l.CallsPerMinute > 0 && len(b.recent) >= l.CallsPerMinute:
 		wait := time.Minute - now.Sub(b.recent[0])
-		return mistake("At most %d calls are made in a minute. Wait %d seconds.", l.CallsPerMinute, int(wait.Seconds())+1)
+		return modelErrorf("At most %d calls are made in a minute. Wait %d seconds.", l.CallsPerMinute, int(wait.Seconds())+1)
 	}
 	b.calls++
 	b.recent = append(b.recent, now)
 	return nil
 }
 
-// end counts what a call has used.
-func (b *budget) end(bytes int, took time.Duration) {
+// countResult counts the bytes of a result and the time of its call.
+func (b *budget) countResult(bytes int, took time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.bytes += int64(bytes)

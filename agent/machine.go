@@ -18,10 +18,10 @@ import (
 
 func machineTools() []*tool {
 	return []*tool{
-		define("port_url", "Return the public address of a port, exposing the port if need be, and wait until something answers there", portURL),
-		define("create_snapshot", "Save the files as they are. This stops the sandbox: all of its processes end.", createSnapshot),
-		define("restore_snapshot", "Go back to the files of a snapshot of this sandbox. All of its processes end.", restoreSnapshot).destroys(),
-		define("stop_sandbox", "Stop the sandbox, so that it costs nothing. Its files are kept; the next call starts it again.", stopSandbox).destroys().finds(),
+		newTool("port_url", "Return the public address of a port, exposing the port if need be, and wait until something answers there", portURL),
+		newTool("create_snapshot", "Save the files as they are. This stops the sandbox: all of its processes end.", createSnapshot),
+		newTool("restore_snapshot", "Go back to the files of a snapshot of this sandbox. All of its processes end.", restoreSnapshot).asDestructive(),
+		newTool("stop_sandbox", "Stop the sandbox, so that it costs nothing. Its files are kept; the next call starts it again.", stopSandbox).asDestructive().asFindingSandbox(),
 	}
 }
 
@@ -59,7 +59,7 @@ func portURL(ctx context.Context, c *call, in *portInput) (Result, error) {
 	case err != nil:
 		state = "Nothing answers there yet: is the server running, and does it listen on 0.0.0.0?"
 	}
-	return Result{Text: fmt.Sprintf("Port %d: %s %s", in.Port, line(address), state), Data: map[string]any{"url": address}}, nil
+	return Result{Text: fmt.Sprintf("Port %d: %s %s", in.Port, oneLine(address), state), Data: map[string]any{"url": address}}, nil
 }
 
 type noInput struct{}
@@ -70,7 +70,7 @@ func createSnapshot(ctx context.Context, c *call, _ *noInput) (Result, error) {
 		return Result{}, err
 	}
 	return Result{
-		Text: "Saved. snapshot_id: " + line(snap.ID()) + ". The sandbox stopped; the next call starts it again.",
+		Text: "Saved. snapshot_id: " + oneLine(snap.ID()) + ". The sandbox stopped; the next call starts it again.",
 		Data: map[string]any{"snapshot_id": snap.ID()},
 	}, nil
 }
@@ -90,21 +90,21 @@ func restoreSnapshot(ctx context.Context, c *call, in *snapshotInput) (Result, e
 		}
 	}
 	if !own {
-		return Result{}, mistake("This sandbox has no snapshot %q.", line(in.ID))
+		return Result{}, modelErrorf("This sandbox has no snapshot %q.", oneLine(in.ID))
 	}
-	// A stop saves the files, and that snapshot would be the next one to start from.
+	// Stop first: stopping saves the files as the snapshot that the next session starts from.
 	if _, err := c.sb.Stop(ctx, nil); err != nil {
 		return Result{}, err
 	}
 	if err := c.sb.Update(ctx, &sandbox.UpdateOptions{CurrentSnapshotID: in.ID}); err != nil {
 		return Result{}, err
 	}
-	return Result{Text: "The sandbox stopped, and has the files of " + line(in.ID) + " from the next call on."}, nil
+	return Result{Text: "The sandbox stopped, and has the files of " + oneLine(in.ID) + " from the next call on."}, nil
 }
 
-// stopper is implemented by sessions that stop a sandbox without starting it first.
+// stopper is implemented by Sessions that can stop a sandbox without resuming it first.
 type stopper interface {
-	// stop returns the sandbox that it found, also if stopping it failed. It is nil
+	// stop returns the sandbox that it found, even if stopping it failed. It returns nil
 	// if there is nothing to stop.
 	stop(ctx context.Context, conversation string) (*sandbox.Sandbox, error)
 }
@@ -112,7 +112,7 @@ type stopper interface {
 func stopSandbox(ctx context.Context, c *call, _ *noInput) (Result, error) {
 	sb, err := c.t.stop(ctx, c.Conversation)
 	if err != nil && sb != nil {
-		c.sb, c.box = sb, c.t.boxOf(c.Conversation)
+		c.sb, c.state = sb, c.t.stateFor(c.Conversation)
 		return c.t.checkEnd(ctx, c, Result{}, err)
 	}
 	if err != nil {
@@ -121,7 +121,7 @@ func stopSandbox(ctx context.Context, c *call, _ *noInput) (Result, error) {
 	return Result{Text: "The sandbox stopped. The next call starts it again, with its files."}, nil
 }
 
-// stop stops a sandbox. It returns the sandbox as a stopper does.
+// stop stops a sandbox and returns it, like a stopper.
 func (t *Toolset) stop(ctx context.Context, conversation string) (*sandbox.Sandbox, error) {
 	if s, ok := t.sessions.(stopper); ok {
 		sb, err := s.stop(ctx, conversation)
@@ -144,52 +144,52 @@ type saveInput struct {
 	Name string   `json:"name,omitempty" is:"the name in the user's folder; the file's own by default"`
 }
 
-// local checks the name of an artifact. The os.Root of the folder keeps every name inside.
-func local(name string) (string, error) {
+// checkArtifactName checks the name of an artifact. The folder's os.Root refuses names that lead outside.
+func checkArtifactName(name string) (string, error) {
 	name = filepath.FromSlash(name)
 	if !filepath.IsLocal(name) || name == "." {
-		return "", mistake("The name of an artifact is a path inside of the folder.")
+		return "", modelErrorf("The name of an artifact is a path inside of the folder.")
 	}
 	if glob.Git(name) {
-		return "", mistake("Git's own files can't be artifacts.")
+		return "", modelErrorf("Git's own files can't be artifacts.")
 	}
 	return name, nil
 }
 
 func (in *saveInput) complete() {
 	if in.Name == "" {
-		in.Name = path.Base(in.Path.said)
+		in.Name = path.Base(in.Path.given)
 	}
 }
 
 func saveArtifact(ctx context.Context, c *call, in *saveInput) (Result, error) {
-	name, err := c.place(ctx, in.Path)
+	name, err := c.resolvePath(ctx, in.Path)
 	if err != nil {
 		return Result{}, err
 	}
-	as, err := local(in.Name)
+	as, err := checkArtifactName(in.Name)
 	if err != nil {
 		return Result{}, err
 	}
-	info, err := c.regular(ctx, name)
+	info, err := c.statReadable(ctx, name)
 	if err != nil {
 		return Result{}, err
 	}
 	if info != nil && info.IsDir() {
-		return Result{}, mistake("%s is a directory: make an archive of it first.", line(in.Path.said))
+		return Result{}, modelErrorf("%s is a directory: make an archive of it first.", oneLine(in.Path.given))
 	}
-	data, err := c.content(ctx, name)
+	data, err := c.readForEdit(ctx, name)
 	if err != nil {
 		return Result{}, err
 	}
 	root := c.t.opts.Artifacts
 	if !glob.NewGuard(root, nil).Keeps(filepath.ToSlash(as), false) {
-		return Result{}, mistake("Git or an editor would run %s by itself, or what is beside it: it can't be an artifact.", line(in.Name))
+		return Result{}, modelErrorf("Git or an editor would run %s by itself, or what is beside it: it can't be an artifact.", oneLine(in.Name))
 	}
 	if err := root.MkdirAll(filepath.Dir(as), 0o755); err != nil {
 		return Result{}, localError(err)
 	}
-	// The file gets its name when it is whole. Nothing else has its first name.
+	// Rename the file when it is complete. Its first name is random.
 	part := filepath.Join(filepath.Dir(as), "."+rand.Text()+".part")
 	if err := root.WriteFile(part, data, fileMode); err != nil {
 		return Result{}, localError(errors.Join(err, root.Remove(part)))
@@ -197,8 +197,8 @@ func saveArtifact(ctx context.Context, c *call, in *saveInput) (Result, error) {
 	if err := root.Rename(part, as); err != nil {
 		return Result{}, localError(errors.Join(err, root.Remove(part)))
 	}
-	c.t.budget.end(len(data), 0)
-	return Result{Text: fmt.Sprintf("Saved %d bytes as %s.", len(data), line(in.Name)), Data: map[string]any{"artifact": as}}, nil
+	c.t.budget.countResult(len(data), 0)
+	return Result{Text: fmt.Sprintf("Saved %d bytes as %s.", len(data), oneLine(in.Name)), Data: map[string]any{"artifact": as}}, nil
 }
 
 type loadInput struct {
@@ -206,20 +206,20 @@ type loadInput struct {
 	Path location `json:"path,omitzero" is:"where to put it in the sandbox; its name, in the working directory, by default"`
 }
 
-func (in *loadInput) complete() { in.Path.or(path.Base(filepath.ToSlash(in.Name))) }
+func (in *loadInput) complete() { in.Path.setDefault(path.Base(filepath.ToSlash(in.Name))) }
 
 func loadArtifact(ctx context.Context, c *call, in *loadInput) (Result, error) {
-	from, err := local(in.Name)
+	from, err := checkArtifactName(in.Name)
 	if err != nil {
 		return Result{}, err
 	}
-	to, err := c.place(ctx, in.Path)
+	to, err := c.resolvePath(ctx, in.Path)
 	if err != nil {
 		return Result{}, err
 	}
-	// A pipe would be waited for.
+	// Opening a pipe would block.
 	if info, err := c.t.opts.Artifacts.Stat(from); err != nil || !info.Mode().IsRegular() {
-		return Result{}, mistake("There is no file %q in the folder.", line(in.Name))
+		return Result{}, modelErrorf("There is no file %q in the folder.", oneLine(in.Name))
 	}
 	f, err := c.t.opts.Artifacts.Open(from)
 	if err != nil {
@@ -232,26 +232,26 @@ func loadArtifact(ctx context.Context, c *call, in *loadInput) (Result, error) {
 		return Result{}, localError(err)
 	}
 	if int64(len(data)) > most {
-		return Result{}, mistake("The file has more than %d bytes.", most)
+		return Result{}, modelErrorf("The file has more than %d bytes.", most)
 	}
-	c.box.edits.Lock()
-	defer c.box.edits.Unlock()
+	c.state.edits.Lock()
+	defer c.state.edits.Unlock()
 	if err := c.sb.FS().WriteFile(ctx, to, data, fileMode); err != nil {
 		return Result{}, err
 	}
-	c.t.budget.end(len(data), 0)
-	return Result{Text: fmt.Sprintf("Wrote %d bytes to %s.", len(data), line(in.Path.said))}, nil
+	c.t.budget.countResult(len(data), 0)
+	return Result{Text: fmt.Sprintf("Wrote %d bytes to %s.", len(data), oneLine(in.Path.given))}, nil
 }
 
-// localError is an error of this machine's disk, which is the program's.
+// localError returns an error of this machine's disk, which only the program can fix.
 func localError(err error) error {
 	if errors.Is(err, os.ErrExist) || errors.Is(err, fs.ErrNotExist) {
-		return mistake("There is no such place in the folder of artifacts, or something else is there.")
+		return modelErrorf("There is no such place in the folder of artifacts, or something else is there.")
 	}
 	return &diskError{err}
 }
 
-// diskError keeps an error from being taken for one of the sandbox's files.
+// diskError hides the cause, so that errors.Is does not take it for an error of the sandbox's files.
 type diskError struct{ err error }
 
 func (e *diskError) Error() string { return "agent: artifacts: " + e.err.Error() }

@@ -10,103 +10,102 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// news is what has happened to a sandbox since the last call.
+// news tells what has happened to a sandbox since the last call.
 type news int
 
 const (
-	nothing news = iota
-	made         // it is new
-	woken        // it was stopped, and is started again
-	crashed      // its machine died
-	lost         // its machine died before its files were saved, and it was replaced
-	expired      // it was deleted for its age, and replaced
-	stopped      // it stopped under the call
-	died         // its machine died under the call
+	noNews        news = iota
+	newSandbox         // it is new
+	restarted          // it was stopped, and was resumed
+	machineDied        // its machine died
+	filesLost          // its machine died before its files were saved, and it was replaced
+	tooOld             // it was deleted because of its age, and replaced
+	stoppedInCall      // it stopped during the call
+	diedInCall         // its machine died during the call
 )
 
-// texts are the messages about news for the model, and the names of what was lost for the
+// newsTexts are the messages about news for the model, and the names of what was lost for the
 // program.
-var texts = map[news]struct {
+var newsTexts = map[news]struct {
 	text string
 	lost []string
 }{
-	made: {"This sandbox is new: nothing of an earlier one is in it.", nil},
-	woken: {"The sandbox was stopped since the last call, and is started again: its files are there, commands in the background and Python's variables are gone.",
+	newSandbox: {"This sandbox is new: nothing of an earlier one is in it.", nil},
+	restarted: {"The sandbox was stopped since the last call, and is started again: its files are there, commands in the background and Python's variables are gone.",
 		[]string{"commands", "variables"}},
-	crashed: {"The machine of the sandbox died since the last call, and another one is started: files are as they were when it was last stopped or saved; " +
+	machineDied: {"The machine of the sandbox died since the last call, and another one is started: files are as they were when it was last stopped or saved; " +
 		"what was written since, commands in the background and Python's variables are gone.", []string{"files", "commands", "variables"}},
-	lost: {"Not done: the machine of the sandbox died before its files were saved. All of them are gone, with commands and variables. The next call works in a new, empty sandbox.",
+	filesLost: {"Not done: the machine of the sandbox died before its files were saved. All of them are gone, with commands and variables. The next call works in a new, empty sandbox.",
 		[]string{"files", "commands", "variables"}},
-	expired: {"Not done: the sandbox had not been used for so long that it was deleted, with all of its files. The next call works in a new, empty sandbox.",
+	tooOld: {"Not done: the sandbox had not been used for so long that it was deleted, with all of its files. The next call works in a new, empty sandbox.",
 		[]string{"files", "commands", "variables"}},
-	stopped: {"", []string{"commands", "variables"}},
-	died:    {"", []string{"files", "commands", "variables"}},
+	stoppedInCall: {"", []string{"commands", "variables"}},
+	diedInCall:    {"", []string{"files", "commands", "variables"}},
 }
 
-// endTexts are what the model reads of a call under which the session ended. The
-// result then begins with them.
-var endTexts = map[news]string{
-	stopped: "The sandbox stopped before this call was done: what was asked for was done in part, or not at all. Its files are saved. " +
+// inCallTexts begin the result of a call during which the session ended.
+var inCallTexts = map[news]string{
+	stoppedInCall: "The sandbox stopped before this call was done: what was asked for was done in part, or not at all. Its files are saved. " +
 		"Commands in the background and Python's variables are gone. It starts again with the next command or file that is used.",
-	died: "The machine of the sandbox died before this call was done: what was asked for was done in part, or not at all. Files are as they were when it was last stopped or saved. " +
+	diedInCall: "The machine of the sandbox died before this call was done: what was asked for was done in part, or not at all. Files are as they were when it was last stopped or saved. " +
 		"What was written since, commands in the background and Python's variables are gone. Another machine starts with the next command or file that is used.",
 }
 
-// preventsCall reports whether the news prevents the call. A call that was meant for the
-// model's files may do harm where there are none.
-func (n news) preventsCall() bool { return n == lost || n == expired }
+// preventsCall reports whether the news prevents the call. A call may do harm if the model
+// expects files that no longer exist.
+func (n news) preventsCall() bool { return n == filesLost || n == tooOld }
 
-// checkNews sets the news of a call before it is made. The error says why it must not be
-// made.
+// checkNews sets the news of a call before the tool runs. It returns an error if the news
+// prevents the call.
 func (t *Toolset) checkNews(c *call) error {
 	s, kept := t.sessions.(interface{ news(string) news })
 	if kept {
 		c.news = s.news(c.Conversation)
 	}
-	c.box.mu.Lock()
-	defer c.box.mu.Unlock()
-	if kept && c.box.last == nil {
-		c.box.last = c.sb.CurrentSession() // of a Toolset before this one
+	c.state.mu.Lock()
+	defer c.state.mu.Unlock()
+	if kept && c.state.last == nil {
+		c.state.last = c.sb.CurrentSession() // an earlier Toolset of this conversation used it
 	}
-	if last := c.box.last; (c.news == woken || c.news == crashed) && last != nil && last.ID() == c.box.ended {
-		c.news = nothing // the call under which it ended said so
+	if last := c.state.last; (c.news == restarted || c.news == machineDied) && last != nil && last.ID() == c.state.ended {
+		c.news = noNews // the call during which it ended said so
 	}
-	if c.news != nothing {
-		c.box.last = c.sb.CurrentSession()
-		c.box.begun = true
+	if c.news != noNews {
+		c.state.last = c.sb.CurrentSession()
+		c.state.variablesKnownLost = true
 	}
 	if c.news.preventsCall() {
-		return mistake("%s", texts[c.news].text)
+		return modelErrorf("%s", newsTexts[c.news].text)
 	}
 	return nil
 }
 
-// checkEnd finds out, after a call, whether sessions have ended between the last call and
-// this one, or during this one. It forgets a sandbox that is gone. The end of the
-// session is no error: the model can make the call again.
+// checkEnd is called after the tool has run. It checks whether a session has ended during
+// the call, or between the previous call and this one. It forgets a sandbox that is gone. The
+// end of a session is not an error, because the model can repeat the call.
 func (t *Toolset) checkEnd(ctx context.Context, c *call, r Result, err error) (Result, error) {
 	under := ctx.Err() == nil && errors.Is(err, sandbox.ErrStopped)
 	if cur := c.sb.CurrentSession(); err != nil && ctx.Err() == nil && cur != nil {
-		if text, _ := told(err); text == unreachable && cur.Refresh(ctx) == nil {
-			under = hasStopped(c.sb) // which is why
+		if text, _ := textForModel(err); text == unreachable && cur.Refresh(ctx) == nil {
+			under = hasStopped(c.sb)
 		}
 	}
-	c.box.mu.Lock()
-	last, cur, known := c.box.last, c.sb.CurrentSession(), c.box.ended
-	c.box.last = cur
+	c.state.mu.Lock()
+	last, cur, known := c.state.last, c.sb.CurrentSession(), c.state.ended
+	c.state.last = cur
 	if under && cur != nil {
-		c.box.ended = cur.ID()
+		c.state.ended = cur.ID()
 	}
-	c.box.mu.Unlock()
+	c.state.mu.Unlock()
 	if last != nil && cur != nil && last.ID() != cur.ID() && last.ID() != known {
-		c.news = howEnded(ctx, last, woken, crashed)
+		c.news = howEnded(ctx, last, restarted, machineDied)
 	}
 	if under {
-		n := howEnded(ctx, cur, stopped, died)
-		if (cur == nil || cur.ID() != known) && len(texts[c.news].lost) < len(texts[n].lost) {
+		n := howEnded(ctx, cur, stoppedInCall, diedInCall)
+		if (cur == nil || cur.ID() != known) && len(newsTexts[c.news].lost) < len(newsTexts[n].lost) {
 			c.news = n
 		}
-		r.Text, r.Failed = endTexts[n]+r.Text, true
+		r.Text, r.Failed = inCallTexts[n]+r.Text, true
 		return r, nil
 	}
 	p, ok := t.sessions.(interface {
@@ -116,16 +115,15 @@ func (t *Toolset) checkEnd(ctx context.Context, c *call, r Result, err error) (R
 	case !ok || err == nil:
 	case errors.Is(err, sandbox.ErrSnapshotNotFound):
 		p.discard(c.Conversation, c.sb, true)
-		c.news = lost
-		return Result{}, mistake("%s", texts[lost].text)
+		c.news = filesLost
+		return Result{}, modelErrorf("%s", newsTexts[filesLost].text)
 	case errors.Is(err, sandbox.ErrNotFound), errors.Is(err, sandbox.ErrDeleted):
-		p.discard(c.Conversation, c.sb, false) // the next call finds out
+		p.discard(c.Conversation, c.sb, false) // the next call reports it
 	}
 	return r, err
 }
 
-// howEnded returns one of two news about a session that has ended: it was stopped, or
-// its machine died.
+// howEnded returns byDeath if the machine of a session has died, and byStop otherwise.
 func howEnded(ctx context.Context, s *sandbox.Session, byStop, byDeath news) news {
 	if s == nil || s.Refresh(ctx) != nil {
 		return byStop
@@ -137,20 +135,19 @@ func howEnded(ctx context.Context, s *sandbox.Session, byStop, byDeath news) new
 	return byStop
 }
 
-// tell puts the news before what the model reads, and among the facts for the
-// program.
-func (c *call) tell(r Result) Result {
-	n := texts[c.news]
+// addNews adds the news to the result's text for the model and to its Data for the program.
+func (c *call) addNews(r Result) Result {
+	n := newsTexts[c.news]
 	notes := []string{n.text}
-	if c.news.preventsCall() { // which is all that is said
+	if c.news.preventsCall() { // the text already consists of them
 		notes = nil
 	}
-	if left, refused := c.shortened(); refused {
+	if left, refused := c.finalTimeLeft(); refused {
 		notes = append(notes, fmt.Sprintf("The sandbox can't be kept running for longer: it stops in %v, with its commands; its files are kept, and the next call after that starts it again.", left))
-		r = r.with("stops_in", left)
+		r = r.withData("stops_in", left)
 	}
 	if n.lost != nil {
-		r = r.with("lost", n.lost)
+		r = r.withData("lost", n.lost)
 	}
 	for _, note := range slices.Backward(notes) {
 		if note != "" {
@@ -160,8 +157,8 @@ func (c *call) tell(r Result) Result {
 	return r
 }
 
-// with adds a value to Data.
-func (r Result) with(name string, value any) Result {
+// withData adds a value to Data.
+func (r Result) withData(name string, value any) Result {
 	if r.Data == nil {
 		r.Data = map[string]any{}
 	}
@@ -169,66 +166,65 @@ func (r Result) with(name string, value any) Result {
 	return r
 }
 
-// afterCall is the minimum time that a sandbox runs after a call.
-const afterCall = 5 * time.Minute
+// minTimeAfterCall is how long a sandbox keeps running after a call, at least.
+const minTimeAfterCall = 5 * time.Minute
 
 // keeper extends the session of a sandbox while calls use it.
 type keeper struct {
-	uses   int
-	cancel context.CancelFunc
-	// refused is the session that can't be extended any further.
-	refused string
-	told    bool // the model was told that it can't
+	uses    int
+	cancel  context.CancelFunc
+	refused string // the ID of a session that can't be extended further
+	told    bool   // the model was told so
 }
 
-// keep keeps a call's sandbox running until the returned function is called, and after
-// that for the idle time of the sessions, or until Close.
-func (t *Toolset) keep(ctx context.Context, c *call) (release func()) {
-	margin := afterCall + time.Minute
+// keepRunning keeps a call's sandbox running until the caller calls release. After that the
+// sandbox runs for the idle time of the Sessions or, with Options.KeepRunning, until Close.
+func (t *Toolset) keepRunning(ctx context.Context, c *call) (release func()) {
+	margin := minTimeAfterCall + time.Minute
 	if p, ok := t.sessions.(interface{ idle() time.Duration }); ok {
 		margin = p.idle() + time.Minute
 	}
-	k := &c.box.keeper
-	c.box.mu.Lock()
-	refused := k.ends(c.sb) > 0 // by this handle, or one before
-	c.box.mu.Unlock()
+	k := &c.state.keeper
+	c.state.mu.Lock()
+	refused := k.finalTimeLeft(c.sb) > 0 // perhaps with an earlier handle
+	c.state.mu.Unlock()
 	if !refused {
-		c.box.refuse(c.sb, c.sb.EnsureTimeLeft(ctx, margin, 2*margin))
+		c.state.recordRefusal(c.sb, c.sb.EnsureTimeLeft(ctx, margin, 2*margin))
 	}
-	c.box.mu.Lock()
-	defer c.box.mu.Unlock()
+	c.state.mu.Lock()
+	defer c.state.mu.Unlock()
 	k.uses++
 	if k.cancel != nil {
-		k.cancel() // of a handle that may know less than this one
+		k.cancel() // its handle may be older than this one
 	}
 	keeping, cancel := context.WithCancel(t.ctx)
 	k.cancel = cancel
 	if !refused {
 		t.wg.Go(func() {
-			c.box.refuse(c.sb, c.sb.KeepAlive(keeping, &sandbox.KeepAliveOptions{Margin: margin, Step: margin}))
+			c.state.recordRefusal(c.sb, c.sb.KeepAlive(keeping, &sandbox.KeepAliveOptions{Margin: margin, Step: margin}))
 		})
 	}
 	return func() {
-		c.box.mu.Lock()
-		defer c.box.mu.Unlock()
+		c.state.mu.Lock()
+		defer c.state.mu.Unlock()
 		if k.uses--; k.uses == 0 && !t.opts.KeepRunning {
 			k.cancel()
 		}
 	}
 }
 
-// ends returns how long a session has that can't be extended any further, and zero for
-// any other one.
-func (k *keeper) ends(sb *sandbox.Sandbox) time.Duration {
+// finalTimeLeft returns the time left of a session that can't be extended further, and zero
+// for any other session.
+func (k *keeper) finalTimeLeft(sb *sandbox.Sandbox) time.Duration {
 	if cur := sb.CurrentSession(); cur != nil && cur.ID() == k.refused {
 		return max(0, cur.TimeLeft())
 	}
 	return 0
 }
 
-// refuse remembers that a session can't be extended any further, if that is the error.
-// Others are those of the calls as well.
-func (b *box) refuse(sb *sandbox.Sandbox, err error) {
+// recordRefusal remembers that a session can't be extended further, if err says so. It ignores
+// other errors, because the calls fail with them too.
+func (b *sandboxState) recordRefusal(sb *sandbox.Sandbox, err error) {
 	if !errors.Is(err, sandbox.ErrNoMoreTime) {
 		return
 	}
@@ -239,16 +235,16 @@ func (b *box) refuse(sb *sandbox.Sandbox, err error) {
 	}
 }
 
-// shortened returns the session's time left if the session can't be extended any further.
-// It reports that once.
-func (c *call) shortened() (left time.Duration, refused bool) {
-	if c.box == nil || c.sb == nil {
+// finalTimeLeft returns the time left of the session if it can't be extended further, and
+// whether the model has yet to be told.
+func (c *call) finalTimeLeft() (left time.Duration, refused bool) {
+	if c.state == nil || c.sb == nil {
 		return 0, false
 	}
-	c.box.mu.Lock()
-	defer c.box.mu.Unlock()
-	k := &c.box.keeper
-	if left = k.ends(c.sb).Round(time.Second); left <= 0 || k.told {
+	c.state.mu.Lock()
+	defer c.state.mu.Unlock()
+	k := &c.state.keeper
+	if left = k.finalTimeLeft(c.sb).Round(time.Second); left <= 0 || k.told {
 		return 0, false
 	}
 	k.told = true

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// window keeps the beginning and the end of its input and counts the rest. It is safe
+// window keeps the beginning and the end of what is written to it, and counts the rest. It is safe
 // for concurrent use.
 type window struct {
 	mu         sync.Mutex
@@ -43,32 +43,32 @@ func (w *window) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// text returns the input as visible text of at most size bytes, and the number of
-// bytes that it omits in the middle.
+// text returns what was written as visible text of at most size bytes, and the number of
+// bytes omitted in the middle.
 func (w *window) text() (text string, omitted int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if int64(len(w.head)) == w.total {
-		if all, used := fromStart(w.head, w.size); used == len(w.head) {
+		if all, used := visibleHead(w.head, w.size); used == len(w.head) {
 			return all, 0
 		}
 	}
 	const marker = 100
 	half := (w.size - marker) / 2
-	head, atHead := fromStart(w.head, half)
+	head, atHead := visibleHead(w.head, half)
 	end := w.tail
-	if int64(len(w.head)+len(w.tail)) == w.total { // nothing was dropped between them
+	if int64(len(w.head)+len(w.tail)) == w.total { // nothing was omitted so far
 		end = append(bytes.Clone(w.head[atHead:]), w.tail...)
 	}
-	tail, atTail := fromEnd(end, half)
+	tail, atTail := visibleTail(end, half)
 	omitted = w.total - int64(atHead) - int64(atTail)
 	shown := bytes.Count(w.head[:atHead], []byte("\n")) + bytes.Count(end[len(end)-atTail:], []byte("\n"))
 	return fmt.Sprintf("%s\n[… %d bytes with %d line ends left out …]\n%s", head, omitted, w.lines-int64(shown), tail), omitted
 }
 
-// fromStart returns the beginning of data as visible text of at most size bytes, and
+// visibleHead returns the beginning of data as visible text of at most size bytes, and
 // the number of bytes of data that it shows.
-func fromStart(data []byte, size int) (text string, used int) {
+func visibleHead(data []byte, size int) (text string, used int) {
 	var b strings.Builder
 	for used < len(data) {
 		n, shown := showRune(data[used:])
@@ -81,10 +81,10 @@ func fromStart(data []byte, size int) (text string, used int) {
 	return b.String(), used
 }
 
-// fromEnd returns the end of data as visible text of at most size bytes, and the number
+// visibleTail returns the end of data as visible text of at most size bytes, and the number
 // of bytes of data that it shows.
-func fromEnd(data []byte, size int) (text string, used int) {
-	start := max(0, len(data)-size) // visible text is never shorter than its data
+func visibleTail(data []byte, size int) (text string, used int) {
+	start := max(0, len(data)-size) // visible text is at least as long as its data
 	for n := 0; n < utf8.UTFMax-1 && 0 < start && start < len(data) && !utf8.RuneStart(data[start]); n++ {
 		start++
 	}
@@ -112,28 +112,28 @@ func showRune(data []byte) (n int, shown string) {
 	switch {
 	case r == utf8.RuneError && n == 1, r < 0x80 && r != '\n' && r != '\t' && unicode.IsControl(r):
 		return 1, fmt.Sprintf(`\x%02x`, data[0])
-	case hidden(r), joins(r) && inWord(data[n:]):
+	case isInvisible(r), isJoiner(r) && continuesWord(data[n:]):
 		return n, fmt.Sprintf(`\u{%x}`, r)
 	}
 	return n, string(data[:n])
 }
 
-// hidden reports whether a character is invisible or changes how others are displayed.
-// A model must not get text that a person would not see.
-func hidden(r rune) bool {
-	if r < 0x80 || joins(r) {
+// isInvisible reports whether a character is invisible or changes how others are displayed.
+// A model must not read text that a person can't see.
+func isInvisible(r rune) bool {
+	if r < 0x80 || isJoiner(r) {
 		return false
 	}
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
-// joins reports whether a character is invisible but belongs in emoji and in people's
-// names.
-func joins(r rune) bool { return r == 0x200d || r == 0xfe0e || r == 0xfe0f }
+// isJoiner reports whether an invisible character has a legitimate use in emoji and in
+// people's names.
+func isJoiner(r rune) bool { return r == 0x200d || r == 0xfe0e || r == 0xfe0f }
 
-// inWord reports whether rest continues an ASCII word or tag. A character that joins
-// does not belong there.
-func inWord(rest []byte) bool {
+// continuesWord reports whether rest continues an ASCII word or tag, in which a joiner has no
+// use.
+func continuesWord(rest []byte) bool {
 	if len(rest) == 0 {
 		return false
 	}
@@ -141,25 +141,25 @@ func inWord(rest []byte) bool {
 	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || strings.IndexByte("-_/<>", c) >= 0
 }
 
-// line returns a text, such as a path or a message of a program, as one visible line.
+// oneLine returns a text, such as a path or a message of a program, as one visible line.
 // It cuts the text after maxOfLine bytes and then adds "…".
-func line(text string) string {
-	shown, used := fromStart([]byte(text), maxOfLine)
+func oneLine(text string) string {
+	shown, used := visibleHead([]byte(text), maxOneLine)
 	whole := strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(shown)
-	shown, _ = fromStart([]byte(whole), maxOfLine)
+	shown, _ = visibleHead([]byte(whole), maxOneLine)
 	if used < len(text) || len(shown) < len(whole) {
 		shown += "…"
 	}
-	return inert(shown)
+	return escapeTags(shown)
 }
 
-// maxOfLine is the maximum length of a line in bytes.
-const maxOfLine = 400
+// maxOneLine is the maximum length of a line in bytes.
+const maxOneLine = 400
 
-// cutText shortens a result to size bytes. If it cuts inside data, it closes the tag.
+// cutText cuts a result to size bytes. If it cuts inside data, it closes the tag.
 func cutText(text string, size int) string {
 	const end = "\n</sandbox-data>"
-	cut, _ := fromStart([]byte(text), size-len("…"+end))
+	cut, _ := visibleHead([]byte(text), size-len("…"+end))
 	if strings.Count(cut, "<sandbox-data>") > strings.Count(cut, "</sandbox-data>") {
 		return cut + "…" + end
 	}
@@ -168,14 +168,14 @@ func cutText(text string, size int) string {
 
 var tag = regexp.MustCompile(`(?i)(<\s*/?\s*sandbox)-(data)`)
 
-// inert changes tags that would mark data, so that they don't. The length stays the same.
-func inert(text string) string { return tag.ReplaceAllString(text, "${1}_${2}") }
+// escapeTags changes text that looks like the tags around data, without changing its length.
+func escapeTags(text string) string { return tag.ReplaceAllString(text, "${1}_${2}") }
 
-// marked puts visible text from a sandbox between the tags that mark data.
-func marked(text string) string {
+// wrapData puts visible text from a sandbox between the tags that mark data.
+func wrapData(text string) string {
 	end := "\n"
 	if strings.HasSuffix(text, "\n") {
 		end = ""
 	}
-	return "<sandbox-data>\n" + inert(text) + end + "</sandbox-data>"
+	return "<sandbox-data>\n" + escapeTags(text) + end + "</sandbox-data>"
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// TestPageShowsExamples: the functions of docs/agents.md are those of the examples,
-// which are tested.
+// TestPageShowsExamples: docs/agents.md has the same functions as the examples, which are
+// tested.
 func TestPageShowsExamples(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/agents.md")
@@ -33,8 +33,8 @@ func TestPageShowsExamples(t *testing.T) {
 	}
 }
 
-// environment lists variables by which programs run other code, or other programs.
-var environment = []string{
+// dangerousVariables are variables that make programs run other code or other programs.
+var dangerousVariables = []string{
 	"BASH_ENV", "ENV", "BASH_FUNC_make%%", "BASH_FUNC_go%%", "BASHOPTS", "SHELLOPTS", "PS4", "PROMPT_COMMAND", "IFS", "CDPATH", "SHELL", "HOME", "XDG_CONFIG_HOME",
 	"PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "GCONV_PATH", "LOCPATH", "TMPDIR", "TERMINFO",
 	"MAKEFLAGS", "GNUMAKEFLAGS", "MFLAGS", "MAKEFILES", "MAKE", "CC", "CXX", "LDFLAGS", "CFLAGS", "CMAKE_TOOLCHAIN_FILE", "PKG_CONFIG",
@@ -47,11 +47,11 @@ var environment = []string{
 	"RUSTC_WRAPPER", "RUSTFLAGS", "CARGO_HOME", "EDITOR", "VISUAL", "PAGER", "MANPAGER", "LESSOPEN", "LESSCLOSE", "BROWSER", "HTTP_PROXY", "HTTPS_PROXY", "ANYTHING",
 }
 
-// TestPolicyOfThePage tries each argument of each tool, and each variable, against
-// the policy of docs/agents.md. Those that the policy does not judge are refused.
-func TestPolicyOfThePage(t *testing.T) {
+// TestDocumentedPolicy tests the policy of docs/agents.md with each argument of each tool, and
+// with each dangerous variable. The policy refuses what it does not know.
+func TestDocumentedPolicy(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Start(t, nil)
+	srv, sb := testkit.LightStart(t, nil)
 	root, err := os.OpenRoot(t.TempDir())
 	require.NoError(t, err)
 	defer root.Close()
@@ -79,7 +79,7 @@ func TestPolicyOfThePage(t *testing.T) {
 		"bash": {"command": "make test"}, "start_command": {"command": "make test"},
 		"write_file": {"path": "/vercel/docs/a", "content": "x"}, "edit_file": {"path": "/vercel/docs/a"},
 	}
-	harmless := map[string][]string{ // arguments of these that decide nothing that the policy protects
+	harmless := map[string][]string{ // arguments that are irrelevant to the policy
 		"bash": {"timeout_seconds", "sandbox"}, "start_command": {"sandbox"}, "write_file": {"content", "executable", "sandbox"},
 		"edit_file": {"old_string", "new_string", "replace_all", "sandbox"},
 	}
@@ -128,7 +128,7 @@ func TestPolicyOfThePage(t *testing.T) {
 			assert.Equal(t, want, judge(tool.Name, a), "%s with another %s", tool.Name, name)
 		}
 	}
-	for _, name := range environment {
+	for _, name := range dangerousVariables {
 		for _, tool := range []string{"bash", "start_command"} {
 			for _, value := range []string{"x", ""} {
 				assert.False(t, judge(tool, args{"sandbox": sb.Name(), "command": "make test", "env": args{name: value}}), "%s with %s=%q", tool, name, value)
@@ -138,12 +138,13 @@ func TestPolicyOfThePage(t *testing.T) {
 	assert.True(t, judge("bash", args{"sandbox": sb.Name(), "command": "make test", "env": args{}}), "no variable is none")
 }
 
-// TestAttacksOnThePolicy runs calls that look like those which the policy of
-// docs/agents.md allows. Each would make a file.
-func TestAttacksOnThePolicy(t *testing.T) {
+// TestPolicyAttacks makes calls that resemble those that the policy of docs/agents.md allows.
+// Each would create a file.
+func TestPolicyAttacks(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	d := newDesk(t, &agent.Options{Before: policy})
+	srv, sb := testkit.Start(t, nil) // not in folder mode, for absolute paths
+	d := toolsFor(t, srv, sb, &agent.Options{Before: policy})
 	require.NoError(t, d.sb.FS().MkdirAll(t.Context(), "evil", 0o755))
 	require.NoError(t, d.sb.FS().WriteFile(t.Context(), "evil/Makefile", []byte("test:\n\ttouch /vercel/made\n"), 0o644))
 	require.NoError(t, d.sb.FS().WriteFile(t.Context(), "evil/make", []byte("#!/bin/sh\ntouch /vercel/made\n"), 0o755))

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// progressTick is the time between two reports of progress. Some programs give up a
-// call after a minute without one.
+// progressTick is the time between two reports of progress. Some clients cancel a call
+// after a minute without one.
 const progressTick = time.Second
 
 // WithProgress returns a context with which [Toolset.Call] calls fn once a second while
 // it runs, in a separate goroutine and never after it has returned. line is the last
 // line of bash's output so far, or empty if there is none. Invisible characters and
-// terminal escapes are spelled out, as in results.
+// terminal escapes are escaped, as in results.
 func WithProgress(ctx context.Context, fn func(line string)) context.Context {
 	return context.WithValue(ctx, progressKey{}, &progress{fn: fn})
 }
@@ -28,8 +28,8 @@ type progress struct {
 	end []byte
 }
 
-// progressOf returns the progress that WithProgress has put into ctx, or nil.
-func progressOf(ctx context.Context) *progress {
+// progressFrom returns the progress that WithProgress has put into ctx, or nil.
+func progressFrom(ctx context.Context) *progress {
 	p, _ := ctx.Value(progressKey{}).(*progress)
 	return p
 }
@@ -77,5 +77,5 @@ func (p *progress) line() string {
 	if len(lines) == 0 {
 		return ""
 	}
-	return line(string(lines[len(lines)-1]))
+	return oneLine(string(lines[len(lines)-1]))
 }

@@ -12,10 +12,9 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// ForProject returns tools that work on any sandbox of the client's project. Each
-// tool takes the sandbox's name as the argument "sandbox"; further tools create,
-// list and remove sandboxes. A nil opts means the defaults. The caller closes the
-// Toolset.
+// ForProject returns tools that work on any sandbox of the client's project. Each tool
+// takes the sandbox's name as the argument "sandbox". More tools create, list and remove
+// sandboxes. A nil opts means the defaults. The caller closes the Toolset.
 func ForProject(client *sandbox.Client, opts *Options) *Toolset {
 	t := newToolset(project{client, true}, opts)
 	t.client = client
@@ -23,22 +22,22 @@ func ForProject(client *sandbox.Client, opts *Options) *Toolset {
 	for _, tool := range all {
 		tool.InputSchema = withSandbox(tool.InputSchema)
 	}
-	t.offer(append(all,
-		define("create_sandbox", "Create a sandbox", createSandbox).finds(),
-		define("list_sandboxes", "List the sandboxes of the project, the newest first", listSandboxes).reads().finds(),
-		define("remove_sandbox", "Remove a sandbox and its files for good", removeSandbox).destroys().finds(),
+	t.setTools(append(all,
+		newTool("create_sandbox", "Create a sandbox", createSandbox).asFindingSandbox(),
+		newTool("list_sandboxes", "List the sandboxes of the project, the newest first", listSandboxes).asReadOnly().asFindingSandbox(),
+		newTool("remove_sandbox", "Remove a sandbox and its files for good", removeSandbox).asDestructive().asFindingSandbox(),
 	))
 	return t
 }
 
-// ByName returns sessions whose conversations are the names of existing sandboxes:
-// ForConversation(ByName(client), "my-app", nil) returns the tools for one.
+// ByName returns Sessions for which the ID of a conversation is the name of an existing
+// sandbox: ForConversation(ByName(client), "my-app", nil) returns the tools for one.
 func ByName(client *sandbox.Client) Sessions { return project{client, false} }
 
 // project finds sandboxes by their names.
 type project struct {
 	client *sandbox.Client
-	chosen bool // by the model, which can choose another
+	chosen bool // the model chose the name, and can choose another
 }
 
 func (p project) Acquire(ctx context.Context, name string) (*sandbox.Sandbox, func(), error) {
@@ -59,10 +58,10 @@ func (p project) stop(ctx context.Context, name string) (*sandbox.Sandbox, error
 func (p project) get(ctx context.Context, name string, opts *sandbox.GetOptions) (*sandbox.Sandbox, error) {
 	sb, err := p.client.Get(ctx, name, opts)
 	if p.chosen && isGone(err) {
-		return nil, mistake("There is no sandbox %q. list_sandboxes lists all.", line(name))
+		return nil, modelErrorf("There is no sandbox %q. list_sandboxes lists all.", oneLine(name))
 	}
 	if err != nil && p.chosen {
-		return nil, refusal(err)
+		return nil, createRefusal(err)
 	}
 	return sb, err
 }
@@ -71,7 +70,7 @@ func (p project) get(ctx context.Context, name string, opts *sandbox.GetOptions)
 func withSandbox(text json.RawMessage) json.RawMessage {
 	var s map[string]any
 	if err := json.Unmarshal(text, &s); err != nil {
-		panic(err) // it is of schema
+		panic(err) // schema has made it
 	}
 	properties, _ := s["properties"].(map[string]any)
 	properties["sandbox"] = map[string]any{"type": "string", "description": "the name of the sandbox"}
@@ -79,27 +78,27 @@ func withSandbox(text json.RawMessage) json.RawMessage {
 	s["required"] = append([]any{"sandbox"}, required...)
 	text, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // of maps and strings
+		panic(err) // maps and strings can be marshaled
 	}
 	return text
 }
 
-// ofProject lists the tools of a project that take no sandbox, or have their own argument
-// for its name.
-var ofProject = []string{"create_sandbox", "list_sandboxes", "remove_sandbox"}
+// projectTools lists the tools of a project that need no sandbox, or have an argument of their
+// own for its name.
+var projectTools = []string{"create_sandbox", "list_sandboxes", "remove_sandbox"}
 
-// choose removes the sandbox's name from the arguments, if the tools are those of a project.
-func (t *Toolset) choose(c *call) (json.RawMessage, error) {
-	if t.client == nil || slices.Contains(ofProject, c.Tool) {
+// takeSandboxName removes the sandbox's name from the arguments if the tools work on a project.
+func (t *Toolset) takeSandboxName(c *call) (json.RawMessage, error) {
+	if t.client == nil || slices.Contains(projectTools, c.Tool) {
 		return c.Arguments, nil
 	}
-	given, err := object(c.Arguments)
+	given, err := parseObject(c.Arguments)
 	if err != nil {
 		return nil, err
 	}
 	var name string
 	if json.Unmarshal(given["sandbox"], &name) != nil || name == "" {
-		return nil, mistake(`The argument "sandbox" is missing: the name of a sandbox. list_sandboxes lists all.`)
+		return nil, modelErrorf(`The argument "sandbox" is missing: the name of a sandbox. list_sandboxes lists all.`)
 	}
 	c.Conversation = name
 	delete(given, "sandbox")
@@ -127,7 +126,7 @@ func createSandbox(ctx context.Context, c *call, in *createInput) (Result, error
 	}
 	switch {
 	case in.Git != "" && in.Snapshot != "":
-		return Result{}, mistake("A sandbox has its files from git or from a snapshot, not from both.")
+		return Result{}, modelErrorf("A sandbox has its files from git or from a snapshot, not from both.")
 	case in.Git != "":
 		o.Source = sandbox.GitSource{URL: in.Git}
 	case in.Snapshot != "":
@@ -137,7 +136,7 @@ func createSandbox(ctx context.Context, c *call, in *createInput) (Result, error
 		o.NetworkPolicy = sandbox.DenyAll()
 	}
 	if most := c.limits().VCPUs; most > 0 && in.VCPUs > most {
-		return Result{}, mistake("A sandbox has at most %d vcpus here.", most)
+		return Result{}, modelErrorf("A sandbox has at most %d vcpus here.", most)
 	}
 	if c.t.opts.Create != nil {
 		if err := c.t.opts.Create(ctx, o); err != nil {
@@ -145,7 +144,7 @@ func createSandbox(ctx context.Context, c *call, in *createInput) (Result, error
 		}
 	}
 	if !c.t.mayCreate() {
-		return Result{}, mistake("%d sandboxes that you have created are there, and no more are made. Remove one first.", c.limits().Sandboxes)
+		return Result{}, modelErrorf("%d sandboxes that you have created are there, and no more are made. Remove one first.", c.limits().Sandboxes)
 	}
 	sb, err := c.t.client.Create(ctx, o)
 	c.t.mu.Lock()
@@ -155,12 +154,12 @@ func createSandbox(ctx context.Context, c *call, in *createInput) (Result, error
 	}
 	c.t.mu.Unlock()
 	if err != nil {
-		return Result{}, refusal(err)
+		return Result{}, createRefusal(err)
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "Created the sandbox %s. Commands start in %s.", line(sb.Name()), line(sb.Cwd()))
+	fmt.Fprintf(&text, "Created the sandbox %s. Commands start in %s.", oneLine(sb.Name()), oneLine(sb.Cwd()))
 	for _, r := range sb.Routes() {
-		fmt.Fprintf(&text, " Port %d: %s.", r.Port, line(r.URL))
+		fmt.Fprintf(&text, " Port %d: %s.", r.Port, oneLine(r.URL))
 	}
 	return Result{Text: text.String(), Data: map[string]any{"sandbox": sb.Name()}}, nil
 }
@@ -182,15 +181,15 @@ type listSandboxesInput struct {
 }
 
 func listSandboxes(ctx context.Context, c *call, in *listSandboxesInput) (Result, error) {
-	// Each row fits, as the next page begins after the last one.
-	most := min(max(c.limits().data()/(maxOfLine+len("…\n")), 1), 50)
+	// All rows must fit, because the next page begins after the last row.
+	most := min(max(c.limits().dataBytes()/(maxOneLine+len("…\n")), 1), 50)
 	o := &sandbox.ListOptions{Limit: most, NamePrefix: in.Prefix, Cursor: in.Cursor}
 	if in.Prefix != "" {
 		o.SortBy = "name"
 	}
 	page, err := c.t.client.ListPage(ctx, o)
 	if err != nil {
-		return Result{}, refusal(err)
+		return Result{}, createRefusal(err)
 	}
 	rows := make([]string, 0, len(page.Items))
 	for _, i := range page.Items {
@@ -198,20 +197,20 @@ func listSandboxes(ctx context.Context, c *call, in *listSandboxesInput) (Result
 		if image == "" {
 			image = i.Runtime
 		}
-		image, _, _ = strings.Cut(image, "@") // its digest says nothing
+		image, _, _ = strings.Cut(image, "@") // the digest means nothing to a model
 		var row strings.Builder
 		fmt.Fprintf(&row, "%s (%s, %s)", i.Name, i.Status, image)
 		for _, key := range slices.Sorted(maps.Keys(i.Tags)) {
 			fmt.Fprintf(&row, " %s=%s", key, i.Tags[key])
 		}
-		rows = append(rows, line(row.String()))
+		rows = append(rows, oneLine(row.String()))
 	}
-	text, shown := c.rows(rows)
+	text, shown := c.fitRows(rows)
 	head := fmt.Sprintf("%d sandboxes.", shown)
 	data := map[string]any{}
 	if page.Next != "" {
 		data["cursor"] = page.Next
-		head += " There are more: cursor " + line(page.Next) + "."
+		head += " There are more: cursor " + oneLine(page.Next) + "."
 	}
 	return Result{Text: head + text, Data: data}, nil
 }
@@ -228,19 +227,19 @@ func removeSandbox(ctx context.Context, c *call, in *removeInput) (Result, error
 		c.t.mu.Unlock()
 	}
 	if isGone(err) {
-		return Result{}, mistake("There is no sandbox %q.", line(in.Sandbox))
+		return Result{}, modelErrorf("There is no sandbox %q.", oneLine(in.Sandbox))
 	}
 	if err != nil {
-		return Result{}, refusal(err)
+		return Result{}, createRefusal(err)
 	}
-	return Result{Text: "Removed " + line(in.Sandbox) + "."}, nil
+	return Result{Text: "Removed " + oneLine(in.Sandbox) + "."}, nil
 }
 
-// refusal returns an error that tells the model why the API refused its choice of a name,
+// createRefusal returns an error that tells the model why the API refused its choice of a name,
 // an image or a size.
-func refusal(err error) error {
+func createRefusal(err error) error {
 	if text := refused(err); text != "" {
-		return mistake("The sandbox service refuses this:\n%s", marked(strings.TrimSpace(line(text))))
+		return modelErrorf("The sandbox service refuses this:\n%s", wrapData(strings.TrimSpace(oneLine(text))))
 	}
 	return err
 }

@@ -18,16 +18,16 @@ import (
 //go:embed interpreter.py
 var interpreterSource string
 
-// interpreter is a Python of a sandbox, which lives from call to call.
+// interpreter is a Python process in a sandbox that keeps its variables between calls.
 type interpreter struct {
 	mu     sync.Mutex // held by the call that runs a cell
 	cmd    *sandbox.Command
 	stdin  io.WriteCloser
-	out    *cells
-	ended  chan struct{} // closed when it has, and err is set
-	err    error         // of waiting for its end
+	out    *cellOutput
+	ended  chan struct{} // closed when it has ended and err is set
+	err    error         // from waiting for its end
 	cancel context.CancelFunc
-	used   bool // there was one before
+	used   bool // there was an interpreter before
 }
 
 type pythonInput struct {
@@ -37,7 +37,7 @@ type pythonInput struct {
 
 func (in *pythonInput) program() *Program { return &Program{Name: "python3", Stdin: in.Code} }
 
-// cellEnd is what the interpreter says at the end of a cell.
+// cellEnd is the message with which the interpreter ends a cell.
 type cellEnd struct {
 	OK    bool     `json:"ok"`
 	Files []string `json:"files"`
@@ -46,9 +46,9 @@ type cellEnd struct {
 
 func runPython(ctx context.Context, c *call, in *pythonInput) (Result, error) {
 	if strings.TrimSpace(in.Code) == "" {
-		return Result{}, mistake("The code is empty.")
+		return Result{}, modelErrorf("The code is empty.")
 	}
-	p := &c.box.python
+	p := &c.state.python
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	note, err := p.start(ctx, c)
@@ -59,16 +59,16 @@ func runPython(ctx context.Context, c *call, in *pythonInput) (Result, error) {
 	mark := rand.Text()
 	cell, err := json.Marshal(map[string]string{"code": in.Code, "mark": mark})
 	if err != nil {
-		return Result{}, mistake("The code is not text.")
+		return Result{}, modelErrorf("The code is not text.")
 	}
-	out := newWindow(c.limits().data())
-	end := p.out.begin(mark, out)
+	out := newWindow(c.limits().dataBytes())
+	end := p.out.startCell(mark, out)
 	wait, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		_, _ = p.stdin.Write(append(cell, '\n')) // an interpreter that ended says more
+		_, _ = p.stdin.Write(append(cell, '\n')) // an interpreter that has ended explains more
 	}()
 	data := map[string]any{"timed_out": false}
 	var how string
@@ -82,7 +82,7 @@ func runPython(ctx context.Context, c *call, in *pythonInput) (Result, error) {
 		}
 	case <-p.ended:
 		gone = true
-		select { // it may have ended after the code
+		select { // the cell may have ended just before the interpreter
 		case files = <-end:
 			how = "Done."
 			gone = false
@@ -92,7 +92,7 @@ func runPython(ctx context.Context, c *call, in *pythonInput) (Result, error) {
 			break
 		}
 		if code, known := p.cmd.ExitStatus(); known {
-			how = "The interpreter ended. " + exitText(code)
+			how = "The interpreter ended. " + describeExit(code)
 		} else {
 			err = p.err
 		}
@@ -102,24 +102,24 @@ func runPython(ctx context.Context, c *call, in *pythonInput) (Result, error) {
 		err = killTree(ctx, p.cmd)
 	}
 	if gone {
-		p.forget()
+		p.reset()
 		how += " Variables are gone; the next call starts a new interpreter."
 	}
-	p.out.finish()
-	<-written // it ends with the interpreter
+	p.out.flush()
+	<-written // the end of the interpreter ends the write
 	if ctx.Err() != nil {
 		return Result{}, errors.Join(ctx.Err(), err)
 	}
 	if err != nil && !errors.Is(err, sandbox.ErrChildren) {
-		return soFar(out), err
+		return partialResult(out), err
 	}
 	text, omitted := outputText(out)
 	data["omitted_bytes"] = omitted
-	return Result{Text: note + how + madeText(files) + text, Failed: gone, Data: data}, nil
+	return Result{Text: note + how + describeFiles(files) + text, Failed: gone, Data: data}, nil
 }
 
-// madeText lists files that a cell has made or changed.
-func madeText(end cellEnd) string {
+// describeFiles lists the files that a cell has created or changed.
+func describeFiles(end cellEnd) string {
 	if len(end.Files) == 0 {
 		return ""
 	}
@@ -129,16 +129,16 @@ func madeText(end cellEnd) string {
 		if len(name) > 60 {
 			name = name[:28] + "…" + name[len(name)-28:]
 		}
-		names = append(names, line(name))
+		names = append(names, oneLine(name))
 	}
-	text := " Files made or changed:\n" + marked(strings.Join(names, "\n"))
+	text := " Files made or changed:\n" + wrapData(strings.Join(names, "\n"))
 	if more := len(end.Files) - len(names) + max(end.More, 0); more > 0 {
 		text += fmt.Sprintf("\nand %d more.", more)
 	}
 	return text
 }
 
-// start starts the interpreter unless it runs. The note tells the model that
+// start starts the interpreter if it does not run. The note tells the model if
 // variables are gone.
 func (p *interpreter) start(ctx context.Context, c *call) (note string, err error) {
 	if p.cmd != nil {
@@ -149,20 +149,20 @@ func (p *interpreter) start(ctx context.Context, c *call) (note string, err erro
 				return "", nil
 			}
 		}
-		p.forget()
+		p.reset()
 	}
-	c.box.mu.Lock()
-	known := c.box.begun || c.Conversation == ""
-	c.box.begun = true
-	c.box.mu.Unlock()
+	c.state.mu.Lock()
+	known := c.state.variablesKnownLost || c.Conversation == ""
+	c.state.variablesKnownLost = true
+	c.state.mu.Unlock()
 	switch {
 	case p.used:
 		note = "The interpreter was started anew: variables of earlier calls are gone. "
-	case !known: // another process may have had one
+	case !known: // another process may have used an interpreter
 		note = "The interpreter is new: it has no variables of earlier calls. "
 	}
-	live, cancel, started := starting(ctx, c.t.ctx)
-	out := &cells{}
+	live, cancel, started := startContext(ctx, c.t.ctx)
+	out := &cellOutput{}
 	cmd, err := c.sb.StartCommand(live, "python3", []string{"-E", "-X", "utf8", "-u", "-c", interpreterSource}, &sandbox.StartOptions{
 		AttachStdin: true, Stdout: out, Stderr: out, KillOnCancel: true,
 	})
@@ -172,7 +172,7 @@ func (p *interpreter) start(ctx context.Context, c *call) (note string, err erro
 			err = ctx.Err()
 		}
 		if errors.Is(err, errors.ErrUnsupported) {
-			err = mistake("This sandbox can't keep an interpreter. Write a program to a file and run it.")
+			err = modelErrorf("This sandbox can't keep an interpreter. Write a program to a file and run it.")
 		}
 		return "", err
 	}
@@ -186,7 +186,7 @@ func (p *interpreter) start(ctx context.Context, c *call) (note string, err erro
 	return note, nil
 }
 
-// hasStopped reports whether the session that a handle knows of has ended.
+// hasStopped reports whether a handle knows that its session has ended.
 func hasStopped(sb *sandbox.Sandbox) bool {
 	switch sb.Status() {
 	case sandbox.StatusStopped, sandbox.StatusFailed, sandbox.StatusAborted:
@@ -195,15 +195,15 @@ func hasStopped(sb *sandbox.Sandbox) bool {
 	return false
 }
 
-// forget drops an interpreter.
-func (p *interpreter) forget() {
+// reset ends the interpreter's process, if any.
+func (p *interpreter) reset() {
 	p.cancel()
 	<-p.ended
 	p.cmd = nil
 }
 
-// cells passes the output of the interpreter to the cell that runs.
-type cells struct {
+// cellOutput passes the output of the interpreter to the cell that runs.
+type cellOutput struct {
 	mu      sync.Mutex
 	pending []byte
 	mark    []byte // nil between cells
@@ -211,8 +211,8 @@ type cells struct {
 	end     chan cellEnd
 }
 
-// begin registers a cell. The channel receives its end.
-func (s *cells) begin(mark string, out *window) <-chan cellEnd {
+// startCell registers a cell. The channel receives its cellEnd.
+func (s *cellOutput) startCell(mark string, out *window) <-chan cellEnd {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mark, s.out, s.end = []byte("\n\x1e"+mark), out, make(chan cellEnd, 1)
@@ -221,10 +221,10 @@ func (s *cells) begin(mark string, out *window) <-chan cellEnd {
 }
 
 // Write implements [io.Writer]. It never fails.
-func (s *cells) Write(p []byte) (int, error) {
+func (s *cellOutput) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mark == nil { // of a thread that goes on between cells
+	if s.mark == nil { // a thread of an earlier cell writes between cells
 		return len(p), nil
 	}
 	const longest = 64 << 10 // the end of a cell
@@ -246,14 +246,14 @@ func (s *cells) Write(p []byte) (int, error) {
 			s.mark = nil
 			return len(p), nil
 		}
-		// The code can know its mark and write false ends, many in one piece. None
-		// may stay pending, or they fill the memory.
+		// Code can learn its mark and write many false ends at once. Keep none of them
+		// pending, because they would fill the memory.
 		s.pass(len(s.mark))
 	}
 }
 
-// finish passes the pending output to the cell.
-func (s *cells) finish() {
+// flush passes the pending output to the cell.
+func (s *cellOutput) flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mark != nil {
@@ -263,7 +263,7 @@ func (s *cells) finish() {
 }
 
 // pass passes the first n bytes of the pending output to the cell.
-func (s *cells) pass(n int) {
+func (s *cellOutput) pass(n int) {
 	_, _ = s.out.Write(s.pending[:n]) // it never fails
 	s.pending = s.pending[n:]
 }

@@ -7,17 +7,17 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestFalseEndsOfCells: code that knows its mark and writes false ends fills no memory,
-// and does not hide the real end.
-func TestFalseEndsOfCells(t *testing.T) {
+// TestForgedCellEnds: code that writes forged ends of a cell does not fill the memory or hide
+// the real end.
+func TestForgedCellEnds(t *testing.T) {
 	t.Parallel()
 	const end = "\n\x1emark"
 	for name, c := range map[string]struct{ first, piece string }{
 		"many in one piece":   {piece: end + "x\n"},
 		"one that never ends": {first: end, piece: "xxxxxxx"},
 	} {
-		s, piece := &cells{}, bytes.Repeat([]byte(c.piece), 4<<10)
-		got := s.begin("mark", newWindow(1000))
+		s, piece := &cellOutput{}, bytes.Repeat([]byte(c.piece), 4<<10)
+		got := s.startCell("mark", newWindow(1000))
 		_, _ = s.Write([]byte(c.first))
 		longest := 0
 		for range 100 {

@@ -17,8 +17,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/canned"
 )
 
-// TestRetryAfter: the model and the program get the time that the service asks to
-// wait for, in each of its forms.
+// TestRetryAfter: the model and the program get the time of Retry-After, in each of its forms.
 func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -16,15 +16,15 @@ import (
 
 func commandTools() []*tool {
 	return []*tool{
-		define("bash", "Run a command line in a new shell and return its output, standard error included, and its exit code. "+
+		newTool("bash", "Run a command line in a new shell and return its output, standard error included, and its exit code. "+
 			"Of an output that makes the result longer than {output} bytes the middle is left out. "+
-			"Use start_command for servers and whatever else keeps running.", runShell).destroys(),
-		define("start_command", "Start a command line, such as a server, and leave it running. Returns its command_id.", startCommand).destroys(),
-		define("read_output", "Read what a started command has written since a cursor, and whether it has ended", readOutput).reads(),
-		define("write_input", "Write to the standard input of a command that was started with input", writeInput).destroys(),
-		define("stop_command", "Stop a started command and its children", stopCommand).destroys(),
-		define("python", "Run Python in an interpreter whose variables stay from call to call, and return its output, "+
-			"the value of a last expression, and the files that it made or changed", runPython).destroys(),
+			"Use start_command for servers and whatever else keeps running.", runShell).asDestructive(),
+		newTool("start_command", "Start a command line, such as a server, and leave it running. Returns its command_id.", startCommand).asDestructive(),
+		newTool("read_output", "Read what a started command has written since a cursor, and whether it has ended", readOutput).asReadOnly(),
+		newTool("write_input", "Write to the standard input of a command that was started with input", writeInput).asDestructive(),
+		newTool("stop_command", "Stop a started command and its children", stopCommand).asDestructive(),
+		newTool("python", "Run Python in an interpreter whose variables stay from call to call, and return its output, "+
+			"the value of a last expression, and the files that it made or changed", runPython).asDestructive(),
 	}
 }
 
@@ -41,49 +41,49 @@ type runInput struct {
 
 func (in *shellInput) program() *Program {
 	p := CommandLine(in.Command)
-	p.Dir = in.Cwd.at
+	p.Dir = in.Cwd.abs
 	if len(in.Env) > 0 {
 		p.Env = maps.Clone(in.Env)
 	}
 	return &p
 }
 
-// longestArgument is what Linux takes as one argument or variable of a program.
+// longestArgument is the maximum size of one argument or variable on Linux.
 const longestArgument = 128<<10 - 1
 
-// check refuses a command that no program can be started with.
+// check returns an error for a command that can't be started.
 func (in *shellInput) check() error {
 	if strings.TrimSpace(in.Command) == "" {
-		return mistake("The command is empty.")
+		return modelErrorf("The command is empty.")
 	}
 	if n := len(in.Command); n > longestArgument {
-		return mistake("The command has %d bytes; at most %d can be run. Write long text by write_file, and use the file.", n, longestArgument)
+		return modelErrorf("The command has %d bytes; at most %d can be run. Write long text by write_file, and use the file.", n, longestArgument)
 	}
 	for name, value := range in.Env {
 		if n := len(name) + len("=") + len(value); n > longestArgument {
-			return mistake("The variable %s has %d bytes; at most %d fit. Write long text by write_file, and use the file.", line(name), n, longestArgument)
+			return modelErrorf("The variable %s has %d bytes; at most %d fit. Write long text by write_file, and use the file.", oneLine(name), n, longestArgument)
 		}
 	}
 	return nil
 }
 
-// startError explains what is wrong with the directory if a command could not start
-// because of it.
+// startError explains to the model what is wrong with the directory, if that is why a
+// command could not start.
 func (c *call) startError(ctx context.Context, cwd location, err error) error {
-	if cwd.at == "" || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+	if cwd.abs == "" || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
 		return err
 	}
-	info, statErr := c.sb.FS().Stat(ctx, cwd.at)
+	info, statErr := c.sb.FS().Stat(ctx, cwd.abs)
 	switch {
 	case errors.Is(statErr, fs.ErrNotExist):
-		return mistake("There is no directory %s to run it in.", line(cwd.said))
+		return modelErrorf("There is no directory %s to run it in.", oneLine(cwd.given))
 	case statErr == nil && !info.IsDir():
-		return mistake("%s, to run it in, is not a directory.", line(cwd.said))
+		return modelErrorf("%s, to run it in, is not a directory.", oneLine(cwd.given))
 	}
 	return err
 }
 
-// killTime is how long a command may take to be killed.
+// killTime is how long killing a command may take.
 const killTime = 10 * time.Second
 
 func runShell(ctx context.Context, c *call, in *runInput) (Result, error) {
@@ -91,20 +91,20 @@ func runShell(ctx context.Context, c *call, in *runInput) (Result, error) {
 		return Result{}, err
 	}
 	limit := c.limits().timeout(in.Timeout)
-	out := newWindow(c.limits().data())
+	out := newWindow(c.limits().dataBytes())
 	var w io.Writer = out
 	if c.t.opts.OnOutput != nil {
-		w = io.MultiWriter(w, teller(func(p []byte) { c.t.opts.OnOutput(c.Call, p) }))
+		w = io.MultiWriter(w, writerFunc(func(p []byte) { c.t.opts.OnOutput(c.Call, p) }))
 	}
-	if p := progressOf(ctx); p != nil {
+	if p := progressFrom(ctx); p != nil {
 		w = io.MultiWriter(w, p)
 	}
 	copying, done := context.WithCancel(ctx)
 	defer done()
-	// Timeout ends the command if this program is gone by then. KillOnCancel also kills a
-	// command if the call is canceled before the response to its start.
+	// Timeout ends the command even if this program has ended. KillOnCancel also kills a
+	// command whose call is canceled before the start is confirmed.
 	cmd, err := c.sb.StartCommand(copying, "bash", []string{"-c", in.Command}, &sandbox.StartOptions{
-		Cwd: in.Cwd.at, Env: in.Env, Stdout: w, Stderr: w, Timeout: min(limit+time.Minute, 5*time.Hour),
+		Cwd: in.Cwd.abs, Env: in.Env, Stdout: w, Stderr: w, Timeout: min(limit+time.Minute, 5*time.Hour),
 		KillOnCancel: true,
 	})
 	if err != nil {
@@ -118,13 +118,13 @@ func runShell(ctx context.Context, c *call, in *runInput) (Result, error) {
 	switch {
 	case err == nil:
 		data["exit_code"] = ended.ExitCode
-		how = exitText(ended.ExitCode)
+		how = describeExit(ended.ExitCode)
 	case wait.Err() == nil:
-		return soFar(out), err
+		return partialResult(out), err
 	default:
 		killErr := killTree(ctx, cmd)
 		if errors.Is(killErr, sandbox.ErrStopped) {
-			return soFar(out), killErr
+			return partialResult(out), killErr
 		}
 		if ctx.Err() != nil {
 			return Result{}, errors.Join(err, killErr)
@@ -140,14 +140,14 @@ func runShell(ctx context.Context, c *call, in *runInput) (Result, error) {
 	return Result{Text: how + text, Failed: data["timed_out"] == true, Data: data}, nil
 }
 
-// soFar returns the result of a command whose session ended before it did.
-func soFar(out *window) Result {
+// partialResult returns the result of a command whose session ended before it did.
+func partialResult(out *window) Result {
 	text, omitted := outputText(out)
 	return Result{Text: text, Data: map[string]any{"omitted_bytes": omitted}}
 }
 
-// killTree kills a command with its children, and waits for the end of its
-// output, also if ctx has ended.
+// killTree kills a command with its children and waits for the end of its output, even if
+// ctx has ended.
 func killTree(ctx context.Context, cmd *sandbox.Command) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
 	defer cancel()
@@ -162,10 +162,10 @@ func killTree(ctx context.Context, cmd *sandbox.Command) error {
 	return errors.Join(err, waitErr)
 }
 
-// teller is a writer that calls a function with each piece.
-type teller func(p []byte)
+// writerFunc is a function that implements io.Writer.
+type writerFunc func(p []byte)
 
-func (f teller) Write(p []byte) (int, error) {
+func (f writerFunc) Write(p []byte) (int, error) {
 	f(p)
 	return len(p), nil
 }
@@ -176,13 +176,13 @@ func outputText(w *window) (text string, omitted int64) {
 		return " No output.", 0
 	}
 	if omitted > 0 {
-		return fmt.Sprintf(" %d bytes of output are left out in the middle.\n%s", omitted, marked(text)), omitted
+		return fmt.Sprintf(" %d bytes of output are left out in the middle.\n%s", omitted, wrapData(text)), omitted
 	}
-	return "\n" + marked(text), 0
+	return "\n" + wrapData(text), 0
 }
 
-// exitText says how a command ended.
-func exitText(code int) string {
+// describeExit says how a command ended.
+func describeExit(code int) string {
 	const bySignal = 128
 	switch {
 	case code == 127:

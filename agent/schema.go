@@ -13,12 +13,13 @@ import (
 	"strings"
 )
 
-// schema describes the arguments of a tool by the fields of a struct: "json" gives
-// the name, which is optional with omitempty or omitzero, and "is" the description.
+// schema returns a JSON Schema with an argument for each field of a struct. The tag "json"
+// gives the name, and makes the argument optional by omitempty or omitzero. The tag "is" is
+// the description.
 func schema(of reflect.Type) json.RawMessage {
 	properties, required := map[string]any{}, []string{}
 	for _, f := range arguments(of) {
-		property := kindOf(f.typ)
+		property := jsonType(f.typ)
 		property["description"] = f.about
 		properties[f.name] = property
 		if !f.optional {
@@ -31,12 +32,12 @@ func schema(of reflect.Type) json.RawMessage {
 	}
 	text, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // of maps and strings
+		panic(err) // maps and strings can be marshaled
 	}
 	return text
 }
 
-func kindOf(t reflect.Type) map[string]any {
+func jsonType(t reflect.Type) map[string]any {
 	switch t.Kind() {
 	case reflect.Bool:
 		return map[string]any{"type": "boolean"}
@@ -45,9 +46,9 @@ func kindOf(t reflect.Type) map[string]any {
 	case reflect.Float64:
 		return map[string]any{"type": "number"}
 	case reflect.Slice:
-		return map[string]any{"type": "array", "items": kindOf(t.Elem())}
+		return map[string]any{"type": "array", "items": jsonType(t.Elem())}
 	case reflect.Map:
-		return map[string]any{"type": "object", "additionalProperties": kindOf(t.Elem())}
+		return map[string]any{"type": "object", "additionalProperties": jsonType(t.Elem())}
 	}
 	return map[string]any{"type": "string"}
 }
@@ -70,28 +71,28 @@ func arguments(of reflect.Type) []argument {
 	return list
 }
 
-// object reads a JSON object, or nothing. It refuses a repeated name: a policy and a
-// reader of the call would see only one of the two values.
-func object(args json.RawMessage) (map[string]json.RawMessage, error) {
+// parseObject parses a JSON object, which may be missing. It refuses a repeated name, because
+// a policy or a person would see only one of the two values.
+func parseObject(args json.RawMessage) (map[string]json.RawMessage, error) {
 	given := map[string]json.RawMessage{}
 	if len(bytes.TrimSpace(args)) == 0 {
 		return given, nil
 	}
 	if err := json.Unmarshal(args, &given); err != nil {
 		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
-			return nil, mistake("The arguments are not a JSON object: %s, at byte %d.", line(syntax.Error()), syntax.Offset)
+			return nil, modelErrorf("The arguments are not a JSON object: %s, at byte %d.", oneLine(syntax.Error()), syntax.Offset)
 		}
-		return nil, mistake("The arguments are not a JSON object.")
+		return nil, modelErrorf("The arguments are not a JSON object.")
 	}
 	if given == nil { // null
 		return map[string]json.RawMessage{}, nil
 	}
 	seen := map[json.Token]bool{}
-	d := json.NewDecoder(bytes.NewReader(args)) // of what is valid
+	d := json.NewDecoder(bytes.NewReader(args)) // args is valid
 	for _, _ = d.Token(); d.More(); {
 		name, _ := d.Token()
 		if seen[name] {
-			return nil, mistake("The argument %q is given twice.", line(fmt.Sprint(name)))
+			return nil, modelErrorf("The argument %q is given twice.", oneLine(fmt.Sprint(name)))
 		}
 		seen[name] = true
 		var value json.RawMessage
@@ -100,10 +101,10 @@ func object(args json.RawMessage) (map[string]json.RawMessage, error) {
 	return given, nil
 }
 
-// decode reads the arguments of a call. Its errors are for the model, and say
-// what the tool takes.
+// decode parses the arguments of a call. Its errors tell the model which arguments the tool
+// takes.
 func decode(args json.RawMessage, into any) error {
-	given, err := object(args)
+	given, err := parseObject(args)
 	if err != nil {
 		return err
 	}
@@ -114,7 +115,7 @@ func decode(args json.RawMessage, into any) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !slices.Contains(names, name) {
-			return mistake("There is no argument %q. This tool takes: %s.", line(name), strings.Join(names, ", "))
+			return modelErrorf("There is no argument %q. This tool takes: %s.", oneLine(name), strings.Join(names, ", "))
 		}
 	}
 	for _, a := range known {
@@ -122,12 +123,12 @@ func decode(args json.RawMessage, into any) error {
 			delete(given, a.name)
 		}
 		if given[a.name] == nil && !a.optional {
-			return mistake("The argument %q is missing.", a.name)
+			return modelErrorf("The argument %q is missing.", a.name)
 		}
 	}
 	all, err := json.Marshal(given)
 	if err != nil {
-		return mistake("The arguments are not a JSON object.")
+		return modelErrorf("The arguments are not a JSON object.")
 	}
 	if err := json.Unmarshal(all, into); err != nil {
 		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
@@ -135,19 +136,19 @@ func decode(args json.RawMessage, into any) error {
 			if !embedded {
 				name = wrong.Field
 			}
-			if key := wrongValue(given[name], wrong.Value); key != "" {
-				return mistake("The value %q of the argument %q is of the wrong type: %s where %s belongs.", line(key), line(name), wrong.Value, kindOf(wrong.Type)["type"])
+			if key := wrongKey(given[name], wrong.Value); key != "" {
+				return modelErrorf("The value %q of the argument %q is of the wrong type: %s where %s belongs.", oneLine(key), oneLine(name), wrong.Value, jsonType(wrong.Type)["type"])
 			}
-			return mistake("The argument %q is of the wrong type: %s where %s belongs.", line(name), wrong.Value, kindOf(wrong.Type)["type"])
+			return modelErrorf("The argument %q is of the wrong type: %s where %s belongs.", oneLine(name), wrong.Value, jsonType(wrong.Type)["type"])
 		}
-		return mistake("The arguments can't be read.")
+		return modelErrorf("The arguments can't be read.")
 	}
 	return nil
 }
 
-// wrongValue returns the key of an object's value that has the type wrong, in the words of
-// encoding/json. It returns "" if the argument is no object.
-func wrongValue(argument json.RawMessage, wrong string) string {
+// wrongKey returns the key whose value has the type that encoding/json has named as wrong. It
+// returns "" if the argument is not an object.
+func wrongKey(argument json.RawMessage, wrong string) string {
 	var values map[string]json.RawMessage
 	if json.Unmarshal(argument, &values) != nil {
 		return ""
@@ -161,27 +162,27 @@ func wrongValue(argument json.RawMessage, wrong string) string {
 	return ""
 }
 
-// location is a path of the sandbox in the arguments of a call.
+// location is a path in the sandbox, given as an argument.
 type location struct {
-	said string // by the model
-	at   string // absolute and clean, once that is known
+	given string // as the model wrote it
+	abs   string // absolute and clean; empty until makeAbsolute
 }
 
 func (l *location) UnmarshalJSON(data []byte) error {
 	*l = location{}
-	return json.Unmarshal(data, &l.said)
+	return json.Unmarshal(data, &l.given)
 }
 
-func (l location) MarshalJSON() ([]byte, error) { return json.Marshal(cmp.Or(l.at, l.said)) }
+func (l location) MarshalJSON() ([]byte, error) { return json.Marshal(cmp.Or(l.abs, l.given)) }
 
-// or gives a location that the model has left out.
-func (l *location) or(said string) {
-	if l.said == "" {
-		l.said = said
+// setDefault sets a location that the model has omitted.
+func (l *location) setDefault(said string) {
+	if l.given == "" {
+		l.given = said
 	}
 }
 
-// locations are those of the arguments that are given.
+// locations returns the locations among the arguments that the model has given.
 func locations(in any) []*location {
 	var list []*location
 	v := reflect.ValueOf(in).Elem()
@@ -189,31 +190,31 @@ func locations(in any) []*location {
 		if f.Type != reflect.TypeFor[location]() {
 			continue
 		}
-		if l := v.FieldByIndex(f.Index).Addr().Interface().(*location); l.said != "" {
+		if l := v.FieldByIndex(f.Index).Addr().Interface().(*location); l.given != "" {
 			list = append(list, l)
 		}
 	}
 	return list
 }
 
-// relative reports whether some location depends on the working directory.
-func relative(in any) bool {
-	return slices.ContainsFunc(locations(in), func(l *location) bool { return !path.IsAbs(l.said) })
+// anyRelative reports whether a location depends on the working directory.
+func anyRelative(in any) bool {
+	return slices.ContainsFunc(locations(in), func(l *location) bool { return !path.IsAbs(l.given) })
 }
 
-// resolve makes the locations absolute that are not yet.
-func resolve(in any, cwd string) {
+// makeAbsolute sets the absolute paths of locations that don't have one yet.
+func makeAbsolute(in any, cwd string) {
 	for _, l := range locations(in) {
-		if l.at != "" {
+		if l.abs != "" {
 			continue
 		}
-		if l.at = path.Clean(l.said); !path.IsAbs(l.at) {
-			l.at = path.Join(cwd, l.at)
+		if l.abs = path.Clean(l.given); !path.IsAbs(l.abs) {
+			l.abs = path.Join(cwd, l.abs)
 		}
 	}
 }
 
-// encode returns arguments in the one spelling that they have for policies.
+// encode returns arguments in the canonical form that policies see.
 func encode(in any, sandbox string) (json.RawMessage, error) {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)

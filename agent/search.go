@@ -23,14 +23,14 @@ import (
 
 // Limits of searches.
 const (
-	maxVisited  = 50_000  // files and directories that are looked at
-	maxSearched = 4 << 20 // the size of a file that is searched
+	maxVisited  = 50_000  // files and directories visited
+	maxSearched = 4 << 20 // size of a file that is searched
 	maxArgs     = 64 << 10
 	maxMatches  = 1000
-	maxMatch    = 400     // bytes of a line that are shown
-	maxLooked   = 8 << 10 // and that are looked at, as a name may have 4 KiB
-	maxPattern  = 1000    // the length of a pattern
-	maxProgram  = 5000    // and of what it is compiled to
+	maxMatch    = 400     // bytes of a line that a result shows
+	maxLooked   = 8 << 10 // bytes that are read of a line of grep; a file's name may have 4 KiB
+	maxPattern  = 1000    // length of a pattern
+	maxProgram  = 5000    // length of the compiled pattern
 )
 
 type globInput struct {
@@ -38,10 +38,10 @@ type globInput struct {
 	Path    location `json:"path,omitzero" is:"the directory to search; the working directory by default"`
 }
 
-// complete moves the beginning of a pattern that leads out of the directory into the
-// path, which policies see.
+// complete moves the part of a pattern that leads out of the directory into the path, where
+// policies see it.
 func (in *globInput) complete() {
-	in.Path.or(".")
+	in.Path.setDefault(".")
 	elems := strings.Split(in.Pattern, "/")
 	n := 0
 	for n < len(elems)-1 && !strings.ContainsAny(elems[n], `*?[{\\`) {
@@ -50,9 +50,9 @@ func (in *globInput) complete() {
 	dir := path.Join(elems[:n]...)
 	switch {
 	case strings.HasPrefix(in.Pattern, "/"):
-		in.Path.said = "/" + dir
+		in.Path.given = "/" + dir
 	case slices.Contains(elems[:n], ".."):
-		in.Path.said = path.Join(in.Path.said, dir)
+		in.Path.given = path.Join(in.Path.given, dir)
 	default:
 		return
 	}
@@ -60,7 +60,7 @@ func (in *globInput) complete() {
 }
 
 func globFiles(ctx context.Context, c *call, in *globInput) (Result, error) {
-	root, err := c.place(ctx, in.Path)
+	root, err := c.resolvePath(ctx, in.Path)
 	if err != nil {
 		return Result{}, err
 	}
@@ -69,31 +69,31 @@ func globFiles(ctx context.Context, c *call, in *globInput) (Result, error) {
 		return Result{}, err
 	}
 	if len(found) > 0 && found[0].name == "." {
-		return Result{}, mistake("%s is a file: give its directory as path.", line(in.Path.said))
+		return Result{}, modelErrorf("%s is a file: give its directory as path.", oneLine(in.Path.given))
 	}
 	rows := make([]string, 0, len(found))
 	for _, f := range found {
-		rows = append(rows, line(f.name))
+		rows = append(rows, oneLine(f.name))
 	}
-	text, shown := c.rows(rows)
+	text, shown := c.fitRows(rows)
 	head := fmt.Sprintf("%d files.", len(found))
-	if in.Path.said != "." {
-		head = fmt.Sprintf("%d files below %s.", len(found), line(in.Path.said))
+	if in.Path.given != "." {
+		head = fmt.Sprintf("%d files below %s.", len(found), oneLine(in.Path.given))
 	}
 	if shown < len(rows) {
 		head += fmt.Sprintf(" The first %d are shown: give a narrower pattern.", shown)
 	}
 	if len(found) == 0 {
-		more += misunderstood(in.Pattern)
+		more += globHint(in.Pattern)
 	}
 	return Result{Text: head + more + text}, nil
 }
 
-// misunderstood says how glob reads a pattern that matched nothing, if other programs read it
-// in another way.
-func misunderstood(pattern string) string {
+// globHint explains how glob reads a pattern that matched nothing, if other programs read it
+// differently.
+func globHint(pattern string) string {
 	switch {
-	case extended.MatchString(pattern):
+	case extGlob.MatchString(pattern):
 		return " Patterns such as @(a|b) and !(a) are not understood: use {a,b}."
 	case strings.HasPrefix(pattern, "!"):
 		return " A leading ! does not exclude files here: it is part of the name."
@@ -107,20 +107,20 @@ func misunderstood(pattern string) string {
 	return ""
 }
 
-var extended = regexp.MustCompile(`[?*+@!]\([^()]*\)`)
+var extGlob = regexp.MustCompile(`[?*+@!]\([^()]*\)`)
 
-// found is a file of a walk.
-type found struct {
+// foundFile is a file that walk has found.
+type foundFile struct {
 	name string // below the directory
 	size int64
 	link bool // it is a symbolic link
 }
 
-// patterns returns a pattern of the model's without braces, as several.
-func patterns(pattern string) ([]string, error) {
+// expandPattern returns the patterns without braces that a pattern with braces stands for.
+func expandPattern(pattern string) ([]string, error) {
 	const most = 100
-	if sequence.MatchString(pattern) {
-		return nil, mistake("The pattern has a sequence such as {1..3}, which is not understood: list what you mean, as {1,2,3}.")
+	if braceSequence.MatchString(pattern) {
+		return nil, modelErrorf("The pattern has a sequence such as {1..3}, which is not understood: list what you mean, as {1,2,3}.")
 	}
 	list, err := expandBraces(pattern, most)
 	if err != nil {
@@ -129,17 +129,17 @@ func patterns(pattern string) ([]string, error) {
 	for i, p := range list {
 		switch {
 		case strings.HasPrefix(p, "/"), slices.Contains(strings.Split(p, "/"), ".."):
-			return nil, mistake("The pattern leads out of the directory: give the directory as path, and a pattern for what is below it.")
+			return nil, modelErrorf("The pattern leads out of the directory: give the directory as path, and a pattern for what is below it.")
 		case strings.HasPrefix(p, "./"):
-			list[i] = p[1:] // from the directory on
+			list[i] = p[1:] // it starts at the directory
 		}
 	}
 	return list, nil
 }
 
-var sequence = regexp.MustCompile(`\{[^{},/]*\.\.[^{},/]*\}`)
+var braceSequence = regexp.MustCompile(`\{[^{},/]*\.\.[^{},/]*\}`)
 
-// expandBraces returns what bash makes of the braces of a pattern, at most most.
+// expandBraces expands braces like bash, into at most most patterns.
 func expandBraces(pattern string, most int) ([]string, error) {
 	for at := 0; at < len(pattern); at++ {
 		switch pattern[at] {
@@ -152,7 +152,7 @@ func expandBraces(pattern string, most int) ([]string, error) {
 		}
 		parts, end := alternatives(pattern[at:])
 		if len(parts) < 2 {
-			continue // a brace of the name
+			continue // a literal brace
 		}
 		rests, err := expandBraces(pattern[at+end:], most)
 		if err != nil {
@@ -165,7 +165,7 @@ func expandBraces(pattern string, most int) ([]string, error) {
 				return nil, err
 			}
 			if len(list)+len(middles)*len(rests) > most {
-				return nil, mistake("The braces of the pattern stand for more than %d patterns: search for less at once.", most)
+				return nil, modelErrorf("The braces of the pattern stand for more than %d patterns: search for less at once.", most)
 			}
 			for _, middle := range middles {
 				for _, rest := range rests {
@@ -178,8 +178,8 @@ func expandBraces(pattern string, most int) ([]string, error) {
 	return []string{pattern}, nil
 }
 
-// alternatives splits what begins with a brace at its commas, up to the brace that
-// closes it.
+// alternatives splits a text that begins with a brace at the commas, up to the matching
+// brace.
 func alternatives(s string) (parts []string, end int) {
 	depth, begin := 0, 1
 	for i := 0; i < len(s); i++ {
@@ -202,19 +202,18 @@ func alternatives(s string) (parts []string, end int) {
 	return nil, 0
 }
 
-// walk lists the regular files and links below root in lexical order. If root is a
-// file, the list has "." alone. more says, for the model, if it has not seen
-// everything.
-func (c *call) walk(ctx context.Context, root, pattern string) (list []found, more string, err error) {
+// walk lists the regular files and links below root in lexical order. If root is a file,
+// the list contains only ".". more tells the model if walk has not visited everything.
+func (c *call) walk(ctx context.Context, root, pattern string) (list []foundFile, more string, err error) {
 	var include []string
 	if pattern != "" {
-		if include, err = patterns(pattern); err != nil {
+		if include, err = expandPattern(pattern); err != nil {
 			return nil, "", err
 		}
 	}
 	filter, err := glob.New(include, nil)
 	if err != nil {
-		return nil, "", mistake("The pattern is not valid.")
+		return nil, "", modelErrorf("The pattern is not valid.")
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.limits().Timeout)
 	defer cancel()
@@ -228,16 +227,16 @@ func (c *call) walk(ctx context.Context, root, pattern string) (list []found, mo
 			return err
 		case err != nil && ctx.Err() != nil:
 			return err
-		case err != nil: // removed meanwhile, or not for us
+		case err != nil: // it was removed since, or permission is denied
 			skipped++
 			return nil
 		case name == "." && !d.IsDir():
 			info, err := d.Info()
 			if err == nil && !info.Mode().IsRegular() {
-				err = mistake("%s is not a regular file.", line(root))
+				err = modelErrorf("%s is not a regular file.", oneLine(root))
 			}
 			if err == nil {
-				list = []found{{name: ".", size: info.Size()}}
+				list = []foundFile{{name: ".", size: info.Size()}}
 			}
 			return err
 		case d.IsDir() && d.Name() == ".git":
@@ -254,7 +253,7 @@ func (c *call) walk(ctx context.Context, root, pattern string) (list []found, mo
 		}
 		link := d.Type()&fs.ModeSymlink != 0
 		if (d.Type().IsRegular() || link) && filter.Included(name) {
-			f := found{name: name, link: link}
+			f := foundFile{name: name, link: link}
 			if info, err := d.Info(); err == nil {
 				f.size = info.Size()
 			}
@@ -279,10 +278,10 @@ type grepInput struct {
 	Limit   int      `json:"limit,omitempty" is:"how many matches to return; 100 by default, 1000 at most"`
 }
 
-// compile compiles a pattern and refuses large ones. A search of a line takes time for
-// each byte of the line and each step of the pattern, and can't be stopped.
+// compile compiles a pattern and refuses large ones. The time to search a line is
+// proportional to the length of the line and of the compiled pattern.
 func compile(pattern string) (*regexp.Regexp, error) {
-	large := mistake("The pattern is too large: search for less at once.")
+	large := modelErrorf("The pattern is too large: search for less at once.")
 	if len(pattern) > maxPattern {
 		return nil, large
 	}
@@ -296,15 +295,15 @@ func compile(pattern string) (*regexp.Regexp, error) {
 	return regexp.Compile(pattern)
 }
 
-// match is a line that was found.
+// match is a line that matches.
 type match struct {
 	file string
 	line int
 	text []byte
-	cut  bool // the line is longer
+	cut  bool // text is not the whole line
 }
 
-func (in *grepInput) complete() { in.Path.or(".") }
+func (in *grepInput) complete() { in.Path.setDefault(".") }
 
 func grepFiles(ctx context.Context, c *call, in *grepInput) (Result, error) {
 	pattern := in.Pattern
@@ -316,14 +315,14 @@ func grepFiles(ctx context.Context, c *call, in *grepInput) (Result, error) {
 		return Result{}, err
 	}
 	if err != nil || strings.ContainsAny(in.Pattern, "\n\x00") {
-		return Result{}, mistake("The pattern is not an RE2 regular expression for a single line.")
+		return Result{}, modelErrorf("The pattern is not an RE2 regular expression for a single line.")
 	}
 	most := min(max(in.Limit, 0), maxMatches)
 	if most == 0 {
 		most = 100
 	}
 	s := &search{c: c, re: re, pattern: pattern, most: most}
-	if s.root, err = c.place(ctx, in.Path); err != nil {
+	if s.root, err = c.resolvePath(ctx, in.Path); err != nil {
 		return Result{}, err
 	}
 	files, more, err := c.walk(ctx, s.root, in.Glob)
@@ -336,16 +335,16 @@ func grepFiles(ctx context.Context, c *call, in *grepInput) (Result, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.limits().Timeout)
 	defer cancel()
-	if err := s.files(ctx, files); err != nil {
+	if err := s.searchFiles(ctx, files); err != nil {
 		return Result{}, err
 	}
 	var rows []string
 	for _, m := range s.matches {
-		text, used := fromStart(m.text, maxMatch)
+		text, used := visibleHead(m.text, maxMatch)
 		if used < len(m.text) {
 			text += "…"
 		}
-		rows = append(rows, fmt.Sprintf("%s:%d: %s", line(m.file), m.line, text))
+		rows = append(rows, fmt.Sprintf("%s:%d: %s", oneLine(m.file), m.line, text))
 	}
 	if s.unreadable > 0 {
 		more += fmt.Sprintf(" %d files could not be read.", s.unreadable)
@@ -353,21 +352,21 @@ func grepFiles(ctx context.Context, c *call, in *grepInput) (Result, error) {
 	if s.large > 0 {
 		more += fmt.Sprintf(" %d files of more than %d MiB were not searched: use bash for them.", s.large, maxSearched>>20)
 	}
-	text, shown := c.rows(rows)
+	text, shown := c.fitRows(rows)
 	head := fmt.Sprintf("%d matches.", len(rows))
 	switch {
 	case len(files) == 0 && in.Glob != "":
-		more += " No file matches glob." + misunderstood(in.Glob)
+		more += " No file matches glob." + globHint(in.Glob)
 	case len(rows) == 0:
 		more += " Binary files, symbolic links and .git are not searched."
 	}
-	if s.full() || shown < len(rows) {
+	if s.isFull() || shown < len(rows) {
 		head = fmt.Sprintf("The first %d matches are shown, there may be more: give a narrower pattern or path.", shown)
 	}
 	return Result{Text: head + more + text}, nil
 }
 
-// search looks for a pattern in files, in their order.
+// search finds a pattern in files.
 type search struct {
 	c          *call
 	root       string
@@ -375,16 +374,16 @@ type search struct {
 	pattern    string
 	most       int
 	matches    []match
-	without    bool // the program grep
-	large      int  // files that are too large to be searched
+	noGrep     bool // the sandbox has no usable grep
+	large      int  // number of files too large to be searched
 	unreadable int
 }
 
-func (s *search) full() bool { return len(s.matches) >= s.most }
+func (s *search) isFull() bool { return len(s.matches) >= s.most }
 
-// files searches files in groups, each of which fits into a command line.
-func (s *search) files(ctx context.Context, files []found) error {
-	for len(files) > 0 && !s.full() {
+// searchFiles searches files in groups that fit into a command line.
+func (s *search) searchFiles(ctx context.Context, files []foundFile) error {
+	for len(files) > 0 && !s.isFull() {
 		size, n := 0, 0
 		var names []string
 		for _, f := range files {
@@ -404,37 +403,37 @@ func (s *search) files(ctx context.Context, files []found) error {
 		if len(names) == 0 {
 			continue
 		}
-		if err := s.group(ctx, names); err != nil {
+		if err := s.searchGroup(ctx, names); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// group searches files with grep, or reads them if grep can't be used.
-func (s *search) group(ctx context.Context, names []string) error {
-	if !s.without {
+// searchGroup searches files with grep, or reads them if grep is not usable.
+func (s *search) searchGroup(ctx context.Context, names []string) error {
+	if !s.noGrep {
 		before := len(s.matches)
-		ok, err := s.program(ctx, names)
+		ok, err := s.runGrep(ctx, names)
 		if ok || err != nil {
 			return err
 		}
-		s.without, s.matches = true, s.matches[:before]
+		s.noGrep, s.matches = true, s.matches[:before]
 	}
 	for _, name := range names {
-		if s.full() {
+		if s.isFull() {
 			return nil
 		}
-		if err := s.read(ctx, name); err != nil {
+		if err := s.searchFile(ctx, name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// program searches with the sandbox's grep. It reports false if grep does not know the
-// options, or fails.
-func (s *search) program(ctx context.Context, names []string) (ok bool, err error) {
+// runGrep searches with the sandbox's grep. It reports false if grep does not know the
+// options or fails.
+func (s *search) runGrep(ctx context.Context, names []string) (ok bool, err error) {
 	args := []string{"LC_ALL=C.UTF-8", "grep", "-P", "-n", "-H", "-I", "-Z", "--color=never", "-e", s.pattern, "--"}
 	for _, name := range names {
 		args = append(args, "./"+name)
@@ -443,14 +442,14 @@ func (s *search) program(ctx context.Context, names []string) (ok bool, err erro
 	for _, name := range names {
 		known[name] = true
 	}
-	out := &grepOutput{full: s.full, found: func(m match) {
-		if known[m.file] && (m.cut || s.re.Match(m.text)) { // whatever stands for grep there
+	out := &grepOutput{full: s.isFull, found: func(m match) {
+		if known[m.file] && (m.cut || s.re.Match(m.text)) { // the sandbox's grep may be another program
 			s.matches = append(s.matches, m)
 		}
 	}}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	said := &complaints{}
+	said := &grepErrors{}
 	done, err := own.Run(ctx, s.c.sb, &sandbox.CommandOptions{Cwd: s.root, Stdout: out, Stderr: said, KillOnCancel: true}, "env", args...)
 	switch {
 	case out.err != nil:
@@ -460,7 +459,7 @@ func (s *search) program(ctx context.Context, names []string) (ok bool, err erro
 	case err != nil:
 		return false, err
 	}
-	// 2 says that some file could not be read or is gone, or that an option is not known.
+	// 2 means that a file could not be read or is gone, or that an option is not known.
 	if done.ExitCode == 2 && said.denied+said.gone > 0 && said.other == 0 {
 		s.unreadable += said.denied
 		return true, nil
@@ -468,13 +467,13 @@ func (s *search) program(ctx context.Context, names []string) (ok bool, err erro
 	return done.ExitCode <= 1, nil
 }
 
-// complaints counts the lines of grep's standard error.
-type complaints struct {
+// grepErrors counts the lines of grep's standard error by their cause.
+type grepErrors struct {
 	line                []byte
 	denied, gone, other int
 }
 
-func (c *complaints) Write(p []byte) (int, error) {
+func (c *grepErrors) Write(p []byte) (int, error) {
 	for rest := p; len(rest) > 0; {
 		piece, after, end := bytes.Cut(rest, []byte("\n"))
 		c.line = append(c.line, piece...)
@@ -501,7 +500,7 @@ var (
 	errStrange = errors.New("not the output of grep")
 )
 
-// grepOutput reads what grep -nHZ writes: a name, NUL, the number and the line.
+// grepOutput parses the output of grep -nHZ: name, NUL, line number, colon, line.
 type grepOutput struct {
 	full  func() bool
 	found func(match)
@@ -536,8 +535,8 @@ func (g *grepOutput) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// read searches a file by reading it.
-func (s *search) read(ctx context.Context, name string) error {
+// searchFile searches a file by reading it.
+func (s *search) searchFile(ctx context.Context, name string) error {
 	f, err := s.c.sb.FS().Open(ctx, path.Join(s.root, name), nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -564,8 +563,8 @@ func (s *search) read(ctx context.Context, name string) error {
 			return nil
 		}
 		text = bytes.TrimSuffix(text, []byte("\n"))
-		matches := s.re.MatchReader(&boundReader{Reader: bytes.NewReader(text), ctx: ctx})
-		if s.full() || ctx.Err() != nil {
+		matches := s.re.MatchReader(&cancelableReader{Reader: bytes.NewReader(text), ctx: ctx})
+		if s.isFull() || ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if matches {
@@ -577,15 +576,14 @@ func (s *search) read(ctx context.Context, name string) error {
 	}
 }
 
-// boundReader ends with a context, so that a search in a long line can be given
-// up.
-type boundReader struct {
+// cancelableReader ends when its context ends, so that a search in a long line can be canceled.
+type cancelableReader struct {
 	*bytes.Reader
 	ctx  context.Context
 	seen int
 }
 
-func (r *boundReader) ReadRune() (rune, int, error) {
+func (r *cancelableReader) ReadRune() (rune, int, error) {
 	if r.seen++; r.seen%maxLooked == 0 && r.ctx.Err() != nil {
 		return 0, 0, io.EOF
 	}

@@ -14,21 +14,21 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// TestGivenUpSearch: the search of a long line by a slow pattern ends with the
-// call. It would last for minutes.
-func TestGivenUpSearch(t *testing.T) {
+// TestCanceledSearch: cancellation ends a search of a long line with a slow pattern, which
+// would take minutes.
+func TestCanceledSearch(t *testing.T) {
 	t.Parallel()
 	re, err := compile(strings.Repeat("(?:x?){240}", 9) + "y")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	r := &boundReader{Reader: bytes.NewReader(bytes.Repeat([]byte("x"), maxSearched)), ctx: ctx}
+	r := &cancelableReader{Reader: bytes.NewReader(bytes.Repeat([]byte("x"), maxSearched)), ctx: ctx}
 	assert.False(t, re.MatchReader(r))
 	assert.Greater(t, r.Len(), maxSearched-2*maxLooked, "it has read on")
 }
 
-// FuzzGrepOutput: what stands for grep in the sandbox is read in the same way
-// however it comes in pieces, and in little memory.
+// FuzzGrepOutput: parsing the output of any program does not depend on how the output is
+// split into pieces, and needs little memory.
 func FuzzGrepOutput(f *testing.F) {
 	f.Add([]byte("./a\x001:x\n./b\x0022:y\n"), 3)
 	f.Add([]byte("a\x00-1:x\n"), 1)
@@ -55,8 +55,8 @@ func FuzzGrepOutput(f *testing.F) {
 	})
 }
 
-// TestBracesAgainstBash: braces that are in pairs stand for what they do in bash. (It
-// treats {} and braces without a pair in ways of its own.)
+// TestBracesAgainstBash: balanced braces expand as in bash. The test omits {} and unbalanced
+// braces, which bash treats differently.
 func TestBracesAgainstBash(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "bash")

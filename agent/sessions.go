@@ -108,9 +108,9 @@ func NewConversations(client *sandbox.Client, opts *ConversationsOptions) *Conve
 	default:
 		p.invalid = cmp.Or(entry.NotNegative("agent", "Idle", p.opts.Idle), entry.NotNegative("agent", "MaxRunning", p.opts.MaxRunning))
 	}
-	p.opts.Idle = pick(p.opts.Idle, 5*time.Minute)
-	p.opts.MaxAge = pick(p.opts.MaxAge, 7*24*time.Hour)
-	p.opts.MaxRunning = max(pick(p.opts.MaxRunning, 16), 1)
+	p.opts.Idle = valueOr(p.opts.Idle, 5*time.Minute)
+	p.opts.MaxAge = valueOr(p.opts.MaxAge, 7*24*time.Hour)
+	p.opts.MaxRunning = max(valueOr(p.opts.MaxRunning, 16), 1)
 	if p.opts.Logger == nil {
 		p.opts.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -156,7 +156,7 @@ func (p *Conversations) Acquire(ctx context.Context, conversation string) (*sand
 		return nil, nil, p.invalid
 	}
 	for {
-		s, wait, err := p.enter(conversation)
+		s, wait, err := p.beginUse(conversation)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -171,20 +171,20 @@ func (p *Conversations) Acquire(ctx context.Context, conversation string) (*sand
 		select {
 		case <-s.ready:
 		case <-ctx.Done():
-			p.leave(conversation, s)
+			p.endUse(conversation, s)
 			return nil, nil, ctx.Err()
 		}
 		if s.err != nil {
-			p.leave(conversation, s)
+			p.endUse(conversation, s)
 			return nil, nil, s.err
 		}
-		return s.sb, sync.OnceFunc(func() { p.leave(conversation, s) }), nil
+		return s.sb, sync.OnceFunc(func() { p.endUse(conversation, s) }), nil
 	}
 }
 
-// enter counts a use of a conversation's session and returns the session. If there is
+// beginUse counts a use of a conversation's session and returns the session. If there is
 // none, it begins to open one. If no other may run now, it returns a channel to wait for.
-func (p *Conversations) enter(conversation string) (*session, <-chan struct{}, error) {
+func (p *Conversations) beginUse(conversation string) (*session, <-chan struct{}, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -201,7 +201,7 @@ func (p *Conversations) enter(conversation string) (*session, <-chan struct{}, e
 		return s, nil, nil
 	}
 	if len(p.lives) >= p.opts.MaxRunning {
-		if name, idle := p.idlest(); idle != nil {
+		if name, idle := p.leastRecentlyUsed(); idle != nil {
 			p.stopLocked(name, idle)
 			return nil, idle.stopping, nil
 		}
@@ -242,23 +242,23 @@ func (p *Conversations) open(ctx context.Context, conversation string) (*sandbox
 		return nil, 0, err
 	}
 	info := sb.Info()
-	found := woken
+	found := restarted
 	switch sb.Status() {
 	case sandbox.StatusRunning, sandbox.StatusPending:
-		found = nothing
+		found = noNews
 		if errors.Is(missing, sandbox.ErrNotFound) {
-			found = made
+			found = newSandbox
 		}
 	case sandbox.StatusFailed, sandbox.StatusAborted:
-		found = crashed
+		found = machineDied
 	}
 	if p.expired(info) {
 		if err := sb.Delete(ctx, &sandbox.DeleteOptions{DeleteOrphanSnapshots: true}); err != nil {
 			return nil, 0, err
 		}
-		found = expired
+		found = tooOld
 	} else if err = sb.Resume(ctx); errors.Is(err, sandbox.ErrSnapshotNotFound) {
-		found = lost
+		found = filesLost
 	} else if err != nil {
 		return nil, 0, err
 	} else {
@@ -271,7 +271,7 @@ func (p *Conversations) open(ctx context.Context, conversation string) (*sandbox
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.lost[conversation] { // a result has said so
-		found = made
+		found = newSandbox
 		delete(p.lost, conversation)
 	}
 	return sb, found, nil
@@ -299,10 +299,10 @@ func (p *Conversations) news(conversation string) news {
 	defer p.mu.Unlock()
 	s := p.lives[conversation]
 	if s == nil {
-		return nothing
+		return noNews
 	}
 	n := s.news
-	s.news = nothing
+	s.news = noNews
 	return n
 }
 
@@ -313,7 +313,7 @@ func (p *Conversations) discard(conversation string, sb *sandbox.Sandbox, told b
 	defer p.mu.Unlock()
 	if s := p.lives[conversation]; s != nil && s.sb == sb && s.stopping == nil {
 		delete(p.lives, conversation)
-		p.wake()
+		p.wakeWaiters()
 	}
 	if told {
 		p.lost[conversation] = true
@@ -322,8 +322,8 @@ func (p *Conversations) discard(conversation string, sb *sandbox.Sandbox, told b
 
 func (p *Conversations) idle() time.Duration { return p.opts.Idle }
 
-// idlest returns the least recently used session of those that are not in use.
-func (p *Conversations) idlest() (conversation string, s *session) {
+// leastRecentlyUsed returns the least recently used session of those that are not in use.
+func (p *Conversations) leastRecentlyUsed() (conversation string, s *session) {
 	for name, other := range p.lives {
 		if other.uses == 0 && other.stopping == nil && (s == nil || other.last.Before(s.last)) {
 			conversation, s = name, other
@@ -332,8 +332,8 @@ func (p *Conversations) idlest() (conversation string, s *session) {
 	return conversation, s
 }
 
-// leave ends a use of a session.
-func (p *Conversations) leave(conversation string, s *session) {
+// endUse ends a use of a session.
+func (p *Conversations) endUse(conversation string, s *session) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.uses--
@@ -348,7 +348,7 @@ func (p *Conversations) leave(conversation string, s *session) {
 		}
 		if s.err != nil {
 			delete(p.lives, conversation)
-			p.wake()
+			p.wakeWaiters()
 			return
 		}
 	default: // it is still being opened; the timer stops it later
@@ -360,11 +360,11 @@ func (p *Conversations) leave(conversation string, s *session) {
 			p.stopLocked(conversation, s)
 		}
 	})
-	p.wake() // a caller may be waiting for its place
+	p.wakeWaiters() // a caller may be waiting for its place
 }
 
-// wake makes callers that wait for room look again. The caller holds the lock.
-func (p *Conversations) wake() {
+// wakeWaiters makes callers that wait for room look again. The caller holds the lock.
+func (p *Conversations) wakeWaiters() {
 	close(p.freed)
 	p.freed = make(chan struct{})
 }
@@ -391,7 +391,7 @@ func (p *Conversations) stopLocked(conversation string, s *session) {
 		defer p.mu.Unlock()
 		delete(p.lives, conversation)
 		close(s.stopping)
-		p.wake()
+		p.wakeWaiters()
 	})
 }
 
@@ -503,7 +503,7 @@ func (p *Conversations) Close(ctx context.Context) error {
 		}
 		stopping = append(stopping, s)
 	}
-	p.wake()
+	p.wakeWaiters()
 	p.mu.Unlock()
 	var errs []error
 	for _, s := range stopping {

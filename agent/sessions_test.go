@@ -26,7 +26,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-func newPool(t *testing.T, srv *sandboxtest.Server, opts agent.ConversationsOptions) *agent.Conversations {
+func newLastingConversations(t *testing.T, srv *sandboxtest.Server, opts agent.ConversationsOptions) *agent.Conversations {
 	t.Helper()
 	opts.Create = func(string) *sandbox.CreateOptions { return testkit.Lasting(nil) }
 	p := agent.NewConversations(srv.Client(), &opts)
@@ -44,16 +44,16 @@ func statusOf(t *testing.T, srv *sandboxtest.Server, name string) sandbox.Status
 	return sb.Status()
 }
 
-// TestPool wants a conversation to keep its files while its sandbox is stopped
-// when idle, started by the next call, and deleted when it is too old.
-func TestPool(t *testing.T) {
+// TestConversations: a sandbox is stopped when idle and keeps its files. The next call starts
+// it. Cleanup deletes it when it is too old.
+func TestConversations(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	srv := sandboxtest.New(t, &sandboxtest.Options{Start: time.Now().Add(-2 * time.Hour)})
-	p := newPool(t, srv, agent.ConversationsOptions{Idle: 50 * time.Millisecond})
+	srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Start: time.Now().Add(-2 * time.Hour)})
+	p := newLastingConversations(t, srv, agent.ConversationsOptions{Idle: 50 * time.Millisecond})
 	tools := agent.ForConversation(p, "user 7: chat/3", nil)
 	defer tools.Close()
-	d := &desk{tools, t, srv, nil}
+	d := &testTools{tools, t, srv, nil}
 	d.ok("write_file", args{"path": "f", "content": "kept"})
 	name := p.Name("user 7: chat/3")
 	assert.NotContains(t, name, "user")
@@ -68,17 +68,17 @@ func TestPool(t *testing.T) {
 	testkit.Linger(200 * time.Millisecond)
 	assert.Equal(t, sandbox.StatusRunning, statusOf(t, srv, name), "a sandbox in use is not idle")
 	release()
-	release() // again does nothing
+	release() // a second call does nothing
 	require.Eventually(t, stopped, testkit.Patience, 10*time.Millisecond)
 
-	// Another process's pool finds the same, and one that keeps nothing begins anew.
-	other := newPool(t, srv, agent.ConversationsOptions{})
+	// Another process finds the same sandbox, and replaces it if it is older than MaxAge.
+	other := newLastingConversations(t, srv, agent.ConversationsOptions{})
 	again, release, err := other.Acquire(t.Context(), "user 7: chat/3")
 	require.NoError(t, err)
 	assert.Equal(t, name, again.Name())
 	release()
 	require.NoError(t, other.Stop(t.Context(), "user 7: chat/3"))
-	old := newPool(t, srv, agent.ConversationsOptions{MaxAge: time.Minute})
+	old := newLastingConversations(t, srv, agent.ConversationsOptions{MaxAge: time.Minute})
 	srv.Advance(time.Hour)
 	fresh, release, err := old.Acquire(t.Context(), "user 7: chat/3")
 	require.NoError(t, err)
@@ -87,7 +87,7 @@ func TestPool(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, found)
 
-	// What does not run any more is cleaned up, and nothing else.
+	// Cleanup deletes only stopped sandboxes of conversations.
 	n, err := old.Cleanup(t.Context())
 	require.NoError(t, err)
 	assert.Zero(t, n)
@@ -95,7 +95,7 @@ func TestPool(t *testing.T) {
 	srv.Advance(time.Hour)
 	_, err = srv.Client().Create(t.Context(), &sandbox.CreateOptions{Name: "mine"})
 	require.NoError(t, err)
-	n, err = newPool(t, srv, agent.ConversationsOptions{}).Cleanup(t.Context())
+	n, err = newLastingConversations(t, srv, agent.ConversationsOptions{}).Cleanup(t.Context())
 	require.NoError(t, err)
 	assert.Zero(t, n)
 	n, err = old.Cleanup(t.Context())
@@ -106,11 +106,11 @@ func TestPool(t *testing.T) {
 	assert.NotEmpty(t, statusOf(t, srv, "mine"))
 }
 
-// TestPoolIsFull wants at most so many sandboxes to run.
-func TestPoolIsFull(t *testing.T) {
+// TestMaxRunning: no more than MaxRunning sandboxes run.
+func TestMaxRunning(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
-	p := newPool(t, srv, agent.ConversationsOptions{MaxRunning: 2, Idle: time.Hour})
+	srv := testkit.LightServer(t)
+	p := newLastingConversations(t, srv, agent.ConversationsOptions{MaxRunning: 2, Idle: time.Hour})
 	running := func() int {
 		n := 0
 		for info, err := range srv.Client().List(t.Context(), nil) {
@@ -125,7 +125,7 @@ func TestPoolIsFull(t *testing.T) {
 	require.NoError(t, err)
 	_, releaseB, err := p.Acquire(t.Context(), "b")
 	require.NoError(t, err)
-	// Both are in use: a third one waits, and gives up with its context.
+	// Both are in use. A third Acquire waits until its context ends.
 	ctx, cancel := context.WithCancel(t.Context())
 	waits := make(chan error)
 	go func() {
@@ -134,7 +134,7 @@ func TestPoolIsFull(t *testing.T) {
 	}()
 	cancel()
 	require.ErrorIs(t, <-waits, context.Canceled)
-	// The one that was used least recently makes room.
+	// The least recently used sandbox is stopped to make room.
 	releaseB()
 	releaseA()
 	_, releaseC, err := p.Acquire(t.Context(), "c")
@@ -143,7 +143,7 @@ func TestPoolIsFull(t *testing.T) {
 	assert.Equal(t, sandbox.StatusStopped, statusOf(t, srv, p.Name("b")))
 	releaseC()
 
-	// Many at once, each served in the end.
+	// Of many concurrent calls, each succeeds.
 	var wg sync.WaitGroup
 	for i := range 6 {
 		wg.Go(func() {
@@ -163,14 +163,14 @@ func TestPoolIsFull(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestProject lets a model choose among the sandboxes of a project.
+// TestProject: each call names its sandbox, and tools create, list and remove sandboxes.
 func TestProject(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	srv := sandboxtest.New(t, nil)
+	srv := testkit.LightServer(t)
 	tools := agent.ForProject(srv.Client(), nil)
 	defer tools.Close()
-	d := &desk{tools, t, srv, nil}
+	d := &testTools{tools, t, srv, nil}
 	for _, tool := range tools.Tools() {
 		var s struct {
 			Properties map[string]any
@@ -208,10 +208,10 @@ func TestProject(t *testing.T) {
 	assert.Contains(t, d.refused("remove_sandbox", args{"sandbox": "a"}), "There is no sandbox")
 }
 
-// TestLimitsOfProjects: what a model may create is the program's to say.
-func TestLimitsOfProjects(t *testing.T) {
+// TestProjectLimits: Limits and Options.Create restrict which sandboxes a model can create.
+func TestProjectLimits(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := testkit.LightServer(t)
 	tools := agent.ForProject(srv.Client(), &agent.Options{
 		Limits: agent.Limits{Sandboxes: 2, VCPUs: 2},
 		Create: func(_ context.Context, o *sandbox.CreateOptions) error {
@@ -223,7 +223,7 @@ func TestLimitsOfProjects(t *testing.T) {
 		},
 	})
 	defer tools.Close()
-	d := &desk{tools, t, srv, nil}
+	d := &testTools{tools, t, srv, nil}
 	assert.Contains(t, d.refused("create_sandbox", args{"name": "big", "vcpus": 4}), "at most 2 vcpus")
 	assert.Equal(t, "Refused: not this name", d.refused("create_sandbox", args{"name": "forbidden"}))
 	d.ok("create_sandbox", args{"name": "a", "vcpus": 2, "tags": args{"x": "y"}})
@@ -239,9 +239,9 @@ func TestLimitsOfProjects(t *testing.T) {
 	d.ok("create_sandbox", args{"name": "c"})
 }
 
-// TestMistakesInOptions: what nothing can go by is the error of each call, before
-// anything is done, and no model is asked to try again.
-func TestMistakesInOptions(t *testing.T) {
+// TestInvalidOptions: with invalid options each call fails before it does anything, and the
+// model is not asked to try again.
+func TestInvalidOptions(t *testing.T) {
 	t.Parallel()
 	pool := func(o agent.ConversationsOptions) *agent.Toolset {
 		p := agent.NewConversations(nil, &o)
@@ -275,9 +275,9 @@ func TestMistakesInOptions(t *testing.T) {
 	assert.Len(t, offered.Tools(), 1, "a tool that has no folder is not a mistake")
 }
 
-// TestListOfSandboxes wants a model to see all sandboxes of a project, by cursors,
-// however little of them fits into a result.
-func TestListOfSandboxes(t *testing.T) {
+// TestListPages: a model can list all sandboxes of a project page by page, even if few fit
+// into a result.
+func TestListPages(t *testing.T) {
 	t.Parallel()
 	const n = 30
 	all := make([]string, n)
@@ -288,7 +288,7 @@ func TestListOfSandboxes(t *testing.T) {
 		query := req.URL.Query()
 		limit, err := strconv.Atoi(query.Get("limit"))
 		assert.NoError(t, err)
-		from, _ := strconv.Atoi(query.Get("cursor")) // none at first
+		from, _ := strconv.Atoi(query.Get("cursor")) // zero for the first page
 		to := min(from+limit, n)
 		next := "null"
 		if to < n {
@@ -298,7 +298,7 @@ func TestListOfSandboxes(t *testing.T) {
 	}).Client(t)
 	tools := agent.ForProject(client, &agent.Options{Limits: agent.Limits{Output: 4 << 10}})
 	defer tools.Close()
-	d := &desk{tools, t, nil, nil}
+	d := &testTools{tools, t, nil, nil}
 	seen := ""
 	for cursor, more := "", true; more; {
 		result := d.try("list_sandboxes", args{"cursor": cursor})
@@ -312,11 +312,11 @@ func TestListOfSandboxes(t *testing.T) {
 	}
 }
 
-// TestErrorsOfSessions wants what is wrong with the program's own choice of a
-// sandbox to be its error, and with the model's to be the model's.
-func TestErrorsOfSessions(t *testing.T) {
+// TestSessionErrors: if a sandbox can't be found, that is an error for the program if the
+// program chose it, and a failed result if the model chose it.
+func TestSessionErrors(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := testkit.LightServer(t)
 	const command = `{"command": "true"}`
 	find := func(err error) agent.Sessions {
 		return agent.SessionsFunc(func(context.Context, string) (*sandbox.Sandbox, error) { return nil, err })
@@ -360,9 +360,9 @@ func TestErrorsOfSessions(t *testing.T) {
 	}
 }
 
-// TestErrorsOfTheProgram wants what the model can't mend to be an error of the
-// program, and the model to be told in words that hold nothing of the API's.
-func TestErrorsOfTheProgram(t *testing.T) {
+// TestErrorsForTheProgram: problems that the model can't fix are errors for the program. The
+// text for the model contains nothing from the API's message.
+func TestErrorsForTheProgram(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	const secret = "token-in-a-message"
@@ -401,7 +401,7 @@ func TestErrorsOfTheProgram(t *testing.T) {
 				assert.True(t, result.Failed)
 				assert.Contains(t, result.Text, test.told)
 				assert.NotContains(t, result.Text, secret)
-				if test.matches == nil { // the model can look
+				if test.matches == nil { // the model can find out
 					require.NoError(t, err)
 					assert.Empty(t, told)
 					return

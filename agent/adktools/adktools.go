@@ -24,22 +24,23 @@ type Toolset struct {
 	choose func(ctx adk.ReadonlyContext) *agent.Toolset
 
 	mu   sync.Mutex
-	sets map[string]*agent.Toolset // by conversation, that Close closes
+	sets map[string]*agent.Toolset // by conversation; Close closes them
 }
 
-// New returns a toolset for the Toolsets of an llmagent.Config. All sessions of
-// the agent share it: use [ForSessions] where each needs a sandbox of its own. Add
-// the Instructions of tools to those of the agent.
+// New returns a toolset for the Toolsets of an llmagent.Config. All sessions of the agent
+// share it. Use [ForSessions] if each session needs its own sandbox. Add the Instructions of
+// tools to those of the agent.
 //
-// The model reads errors in a field "error" of the response. ADK's callbacks don't get them,
-// since what they return would reach the model word for word.
-// [agent.Options].OnError has the errors of the program.
+// The model reads errors in the field "error" of the response. ADK's callbacks don't get them,
+// because ADK would send their results to the model unchanged. [agent.Options].OnError gets
+// the errors of the program.
 func New(tools *agent.Toolset) *Toolset {
 	return &Toolset{choose: func(adk.ReadonlyContext) *agent.Toolset { return tools }}
 }
 
-// ForSessions returns a toolset whose tools work on the sandbox of the session of
-// ADK in which they are called, as [Conversation] names it. The caller closes it.
+// ForSessions returns a toolset whose tools work on the sandbox of the ADK session that calls
+// them. [Conversation] returns the ID of the session's conversation. The caller closes the
+// toolset.
 func ForSessions(sessions agent.Sessions, opts *agent.Options) *Toolset {
 	t := &Toolset{sets: map[string]*agent.Toolset{}}
 	t.choose = func(ctx adk.ReadonlyContext) *agent.Toolset {
@@ -54,14 +55,13 @@ func ForSessions(sessions agent.Sessions, opts *agent.Options) *Toolset {
 	return t
 }
 
-// Conversation returns the ID of the conversation of a session. In ADK two users
-// may have sessions of the same ID, and they must not share a sandbox.
+// Conversation returns the ID of a session's conversation. It contains the app and the user,
+// because ADK allows two users to have sessions with the same ID.
 func Conversation(app, user, session string) string {
 	return fmt.Sprintf("%q %q %q", app, user, session)
 }
 
-// Close closes the tools of all sessions. Those given to [New] are the caller's to
-// close.
+// Close closes the tools of all sessions, but not the tools given to [New].
 func (t *Toolset) Close() error {
 	if err := entry.Made(t != nil && t.choose != nil, "adktools", "the Toolset"); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (f *function) Run(ctx adk.Context, args any) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	result, _ := f.tools.Call(ctx, f.Name(), text) // the error is for OnError
+	result, _ := f.tools.Call(ctx, f.Name(), text) // OnError gets the error
 	if result.Failed {
 		return map[string]any{"error": result.Text}, nil
 	}

@@ -23,8 +23,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// gemini is a model that a function stands in for. seen is the response of the
-// last call, nil at first.
+// gemini is a model that a function replaces. seen is the response to the last call, nil at
+// first.
 type gemini func(req *model.LLMRequest, seen map[string]any) (call scripted.Call, last string, more bool)
 
 func (gemini) Name() string { return "scripted" }
@@ -46,7 +46,7 @@ func (g gemini) GenerateContent(_ context.Context, req *model.LLMRequest, _ bool
 	}
 }
 
-// run lets an agent answer in a session, and returns the last text.
+// run lets an agent answer in a session and returns its last text.
 func run(t *testing.T, g gemini, tools *adktools.Toolset, user, session string) (last string) {
 	t.Helper()
 	a, err := llmagent.New(llmagent.Config{Name: "tester", Model: g, Toolsets: []tool.Toolset{tools}})
@@ -67,7 +67,7 @@ func run(t *testing.T, g gemini, tools *adktools.Toolset, user, session string) 
 	return last
 }
 
-// TestScript wants the scripted model to see by ADK what it sees without.
+// TestScript: the scripted model gets the same results through ADK as without it.
 func TestScript(t *testing.T) {
 	t.Parallel()
 	m, tools := scripted.Start(t)
@@ -81,8 +81,8 @@ func TestScript(t *testing.T) {
 	assert.Equal(t, scripted.Directly(t), m.Transcript())
 }
 
-// TestSessions wants each session of an agent to have a sandbox of its own, and
-// errors to be told in the words for the model.
+// TestSessions: each session of an agent has its own sandbox, and errors reach the model as the
+// texts for it.
 func TestSessions(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
@@ -103,7 +103,7 @@ func TestSessions(t *testing.T) {
 		}
 		return scripted.Call{Tool: "bash", Args: map[string]any{"command": "true"}}, "", true
 	}
-	for _, user := range []string{"one", "two"} { // both have a session of that ID
+	for _, user := range []string{"one", "two"} { // their sessions have the same ID
 		assert.Equal(t, "stopped", run(t, once, tools, user, "1"))
 		_, err := srv.Client().Get(t.Context(), pool.Name(adktools.Conversation("test", user, "1")), nil)
 		require.NoError(t, err)

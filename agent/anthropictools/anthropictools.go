@@ -1,5 +1,5 @@
-// Package anthropictools gives the tools of package agent to Claude, with
-// Anthropic's Go SDK.
+// Package anthropictools gives the tools of package agent to Claude, using Anthropic's Go
+// SDK.
 package anthropictools
 
 import (
@@ -28,10 +28,10 @@ func Tools(tools *agent.Toolset) ([]anthropic.ToolUnionParam, error) {
 	return list, nil
 }
 
-// Run lets Claude work with the tools until it is done, and returns its last
-// message. The tools and their instructions are added to params. An error of the
-// program, such as a sandbox that is gone, ends it, and is returned with the
-// message whose call it was; [agent.Limits].Calls bounds how often it goes round.
+// Run lets Claude call the tools until it ends its turn, and returns its last message. Run
+// adds the tools and their instructions to params. It stops at an error of the program, such
+// as a deleted sandbox, and returns it with the message that made the call.
+// [agent.Limits].Calls limits the number of calls.
 func Run(ctx context.Context, client *anthropic.Client, params anthropic.MessageNewParams, tools *agent.Toolset) (*anthropic.Message, error) {
 	if err := entry.Check(ctx, client != nil && tools != nil, "anthropictools", "the client, or the Toolset,"); err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/scripted"
 )
 
-// request is what the client sends, as far as the scripted model reads it.
+// request is the part of the client's request that the scripted model reads.
 type request struct {
 	System []struct{ Text string }
 	Tools  []struct {
@@ -40,7 +40,7 @@ type request struct {
 	}
 }
 
-// claude serves the Messages API with a scripted model behind it.
+// claude serves the Messages API with a scripted model.
 func claude(t *testing.T, next func(request) (scripted.Call, string, bool)) *anthropic.Client {
 	t.Helper()
 	turn := 0
@@ -71,8 +71,8 @@ var task = anthropic.MessageNewParams{
 	Model: "scripted", MaxTokens: 1000, Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock("Serve a page."))},
 }
 
-// TestScript wants the scripted model to see by Anthropic's client what it sees
-// without.
+// TestScript: the scripted model gets the same results through Anthropic's client as without
+// it.
 func TestScript(t *testing.T) {
 	t.Parallel()
 	m, tools := scripted.Start(t)
@@ -95,8 +95,8 @@ func TestScript(t *testing.T) {
 	assert.Equal(t, scripted.Directly(t), m.Transcript())
 }
 
-// TestErrors wants Claude to hear of its mistakes, and the program of what Claude
-// can't mend.
+// TestErrors: Claude gets failed results, and the program gets the errors that Claude can't
+// fix.
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	tools := agent.New(nil, &agent.Options{Limits: agent.Limits{Calls: 1}, Before: func(_ context.Context, call agent.Call) error { return agent.Refuse("ask first") }})

@@ -1,5 +1,5 @@
-// Package mcptools serves the tools of package agent by the Model Context
-// Protocol, with the protocol's own Go SDK.
+// Package mcptools serves the tools of package agent over the Model Context Protocol, using
+// the official Go SDK.
 package mcptools
 
 import (
@@ -12,19 +12,19 @@ import (
 	"github.com/go-vercel/sandbox/agent"
 )
 
-// NewServer returns a server that offers the tools and their instructions. It
-// lives as long as they do.
+// NewServer returns a server that offers the tools and their instructions. Close the Toolset
+// when the server has ended.
 func NewServer(tools *agent.Toolset, impl *mcp.Implementation) *mcp.Server {
 	s := mcp.NewServer(impl, &mcp.ServerOptions{Instructions: tools.Instructions()})
 	Add(s, tools)
 	return s
 }
 
-// FactsKey is where the _meta of a result has [agent.Result].Data, for programs. It is
-// no structured content: some clients give that to the model in the text's place.
+// FactsKey is the key of [agent.Result].Data in the _meta of a result. The data is not
+// structured content, because some clients show that to the model instead of the text.
 const FactsKey = "go-vercel.github.io/facts"
 
-// withProgress lets a client that has given a token hear how a call goes on.
+// withProgress reports the progress of a call to a client that has sent a progress token.
 func withProgress(ctx context.Context, req *mcp.CallToolRequest) context.Context {
 	token := req.Params.GetProgressToken()
 	if token == nil {
@@ -32,12 +32,12 @@ func withProgress(ctx context.Context, req *mcp.CallToolRequest) context.Context
 	}
 	begun := time.Now()
 	return agent.WithProgress(ctx, func(line string) {
-		// A client that has gone gets no result either.
+		// An error means that the client is gone.
 		_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: time.Since(begun).Seconds(), Message: line})
 	})
 }
 
-// facts are the facts of a result as JSON has them.
+// facts converts the data of a result for JSON.
 func facts(data map[string]any) map[string]any {
 	all := maps.Clone(data)
 	for name, v := range all {
@@ -48,18 +48,18 @@ func facts(data map[string]any) map[string]any {
 	return all
 }
 
-// Add adds the tools to a server that has others, whose instructions should
-// include those of the tools. A client reads errors of the program in the
-// words for the model; [agent.Options].OnError has the errors themselves. It gets the
-// facts of a result by [FactsKey] and, if it has given a progress token, each second
-// the last line of the output of bash.
+// Add adds the tools to a server that has other tools. The server's instructions should
+// include those of the Toolset. For an error of the program, a client gets the text for the
+// model; [agent.Options].OnError gets the error itself. The data of a result is at
+// [FactsKey]. A client that sends a progress token gets the last line of bash's output each
+// second.
 func Add(s *mcp.Server, tools *agent.Toolset) {
 	for _, tool := range tools.Tools() {
 		s.AddTool(&mcp.Tool{
 			Name: tool.Name, Description: tool.Description, InputSchema: tool.InputSchema,
 			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: tool.ReadOnly, DestructiveHint: &tool.Destructive},
 		}, func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			result, _ := tools.Call(withProgress(ctx, req), tool.Name, req.Params.Arguments) // the error is for OnError
+			result, _ := tools.Call(withProgress(ctx, req), tool.Name, req.Params.Arguments) // OnError gets the error
 			r := &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: result.Text}}, IsError: result.Failed}
 			if len(result.Data) > 0 {
 				r.Meta = mcp.Meta{FactsKey: facts(result.Data)}

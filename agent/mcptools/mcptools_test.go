@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// connect connects the client of the MCP SDK to a server of the tools.
+// connect connects a client of the MCP SDK to a server with the tools.
 func connect(t *testing.T, tools *agent.Toolset) *mcp.ClientSession {
 	t.Helper()
 	here, there := mcp.NewInMemoryTransports()
@@ -41,7 +41,7 @@ func text(t *testing.T, result *mcp.CallToolResult) string {
 	return content.Text
 }
 
-// TestScript wants the scripted model to see by MCP what it sees without.
+// TestScript: the scripted model gets the same results through MCP as without it.
 func TestScript(t *testing.T) {
 	t.Parallel()
 	m, tools := scripted.Start(t)
@@ -55,8 +55,8 @@ func TestScript(t *testing.T) {
 	assert.Equal(t, scripted.Directly(t), m.Transcript())
 }
 
-// TestProgress wants a client that asks for it to hear how a call goes on, and to have
-// the facts of its result.
+// TestProgress: a client with a progress token gets the progress of a call, and the data of its
+// result.
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -92,7 +92,7 @@ func TestProgress(t *testing.T) {
 	assert.Contains(t, text(t, result), "Exit code 3.")
 }
 
-// TestErrors wants an agent to be told of what went wrong in results.
+// TestErrors: errors reach the client as failed results.
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)

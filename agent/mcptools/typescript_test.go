@@ -19,8 +19,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/scripted"
 )
 
-// TestTypeScript wants the scripted model to see by the official TypeScript
-// client, over HTTP, what it sees without.
+// TestTypeScript: the scripted model gets the same results through the official TypeScript
+// client, over HTTP, as without it.
 func TestTypeScript(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "node")

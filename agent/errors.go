@@ -14,7 +14,7 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 )
 
-// modelError is an error that the model can do something about.
+// modelError is an error that the model can fix.
 type modelError struct{ text string }
 
 func (e *modelError) Error() string { return e.text }
@@ -26,13 +26,13 @@ type sessionError struct{ err error }
 func (e *sessionError) Error() string { return e.err.Error() }
 func (e *sessionError) Unwrap() error { return e.err }
 
-// mistake returns an error whose text is shown to the model.
-func mistake(format string, args ...any) error { return &modelError{fmt.Sprintf(format, args...)} }
+// modelErrorf returns an error whose text is shown to the model.
+func modelErrorf(format string, args ...any) error { return &modelError{fmt.Sprintf(format, args...)} }
 
 // Refuse returns an error for [Options].Before to return: the call is not made,
 // and the model reads the reason. Any other error of Before is an error of the
 // program.
-func Refuse(reason string) error { return mistake("Refused: %s", line(reason)) }
+func Refuse(reason string) error { return modelErrorf("Refused: %s", oneLine(reason)) }
 
 // programErrors are the errors that the model can't fix, with the texts that it gets
 // instead.
@@ -56,9 +56,9 @@ const rateLimited = "The sandbox service limits the rate of requests."
 
 const unreachable = "The sandbox can't be used at the moment. Try once more, then tell the user."
 
-// told returns the text about an error for the model, and whether the program gets the
+// textForModel returns the text about an error for the model, and whether the program gets the
 // error too.
-func told(err error) (text string, program bool) {
+func textForModel(err error) (text string, program bool) {
 	if m, ok := errors.AsType[*modelError](err); ok {
 		return m.text, false
 	}
@@ -67,7 +67,7 @@ func told(err error) (text string, program bool) {
 		return "The settings of this program for its sandbox are not valid. Tell the user: nothing that you call can change it.", true
 	}
 	if !session && errors.Is(err, sandbox.ErrInvalid) {
-		return "Not possible: " + line(err.Error()), false
+		return "Not possible: " + oneLine(err.Error()), false
 	}
 	// A missing program or directory is found by the API: its error matches these
 	// as well.
@@ -94,7 +94,7 @@ func told(err error) (text string, program bool) {
 	for _, known := range []error{fs.ErrNotExist, fs.ErrExist, fs.ErrPermission, syscall.ENOTDIR, syscall.EISDIR, syscall.ENOSPC, syscall.EROFS, syscall.ELOOP, syscall.ENAMETOOLONG} {
 		if errors.Is(err, known) {
 			if p, ok := errors.AsType[*fs.PathError](err); ok {
-				return fmt.Sprintf("%s: %v.", line(p.Path), known), false
+				return fmt.Sprintf("%s: %v.", oneLine(p.Path), known), false
 			}
 			return fmt.Sprintf("Not possible: %v.", known), false
 		}
@@ -102,9 +102,9 @@ func told(err error) (text string, program bool) {
 	_, api := errors.AsType[*sandbox.APIError](err)
 	if f, ok := errors.AsType[*sandbox.FSError](err); ok && !api {
 		if f.Message == "" {
-			return fmt.Sprintf("Not possible: %s.", line(f.Error())), false
+			return fmt.Sprintf("Not possible: %s.", oneLine(f.Error())), false
 		}
-		return "Not possible. The sandbox says:\n" + marked(line(f.Message)), false
+		return "Not possible. The sandbox says:\n" + wrapData(oneLine(f.Message)), false
 	}
 	return unreachable, true
 }
