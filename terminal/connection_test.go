@@ -84,7 +84,7 @@ func (r *relay) cut() {
 
 // relayedSandbox returns a sandbox whose terminals are reached through a relay.
 func relayedSandbox(t *testing.T) (*sandbox.Sandbox, *relay) {
-	srv, sb := testkit.Start(t, nil)
+	srv, sb := testkit.LightStart(t, nil)
 	host := strings.TrimSuffix(strings.TrimPrefix(srv.URL, "http://"), "/api")
 	r := newRelay(t, host)
 	tr := testkit.Transport(t)

@@ -21,7 +21,6 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
-	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/go-vercel/sandbox/terminal"
 )
 
@@ -119,7 +118,7 @@ func bash() *terminal.ShellOptions {
 // stops a sleep, and the exit code is returned.
 func TestShell(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := testkit.LightStart(t, nil)
 	o := bash()
 	o.Cols, o.Rows = 100, 30
 	x := openScreen(t, sb, o)
@@ -157,7 +156,7 @@ func TestShell(t *testing.T) {
 // TestShellOptions: the login shell, arguments, directory, environment, sudo.
 func TestShellOptions(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"FROM": "sandbox"}})
+	_, sb := testkit.LightStart(t, &sandbox.CreateOptions{Env: sandbox.Env{"FROM": "sandbox"}})
 	require.NoError(t, sb.FS().Mkdir(t.Context(), "/vercel/sub dir", 0o777))
 
 	x := openScreen(t, sb, nil)
@@ -208,7 +207,7 @@ func TestShellOptions(t *testing.T) {
 func TestShellEditors(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Start(t, nil)
+	_, sb := testkit.LightStart(t, nil)
 	var lines strings.Builder
 	for i := range 500 {
 		fmt.Fprintf(&lines, "line %d\n", i+1)
@@ -252,7 +251,7 @@ func TestShellEditors(t *testing.T) {
 // TestShellOutputWhole: Read returns all output of a program that ends.
 func TestShellOutputWhole(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := testkit.LightStart(t, nil)
 	sh, err := terminal.Open(t.Context(), sb, &terminal.ShellOptions{
 		Command: "sh", Args: []string{"-c", "stty -opost; seq 100000; exit 5"},
 	})
@@ -272,7 +271,7 @@ func TestShellOutputWhole(t *testing.T) {
 // SIGHUP, and the error tells which of them it was.
 func TestShellEnds(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := testkit.LightStart(t, nil)
 	gone := func(mark string) {
 		t.Helper()
 		require.Eventually(t, func() bool {
@@ -348,7 +347,7 @@ func TestShellPending(t *testing.T) {
 		}
 		return resp, err
 	})
-	sb, err := testkit.Client(t, sandboxtest.New(t, nil), sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}}).Create(t.Context(), nil)
+	sb, err := testkit.Client(t, testkit.LightServer(t), sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}}).Create(t.Context(), nil)
 	require.NoError(t, err)
 	require.Equal(t, sandbox.StatusPending, sb.Status())
 	x := openScreen(t, sb, bash())

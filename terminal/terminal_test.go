@@ -16,8 +16,8 @@ import (
 	"github.com/creack/pty"
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/internal/test/testmain"
-	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/go-vercel/sandbox/terminal"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -138,7 +138,7 @@ func (w *window) ended(done <-chan result) result {
 }
 
 func newSandbox(t *testing.T) *sandbox.Sandbox {
-	sb, err := sandboxtest.New(t, nil).Client().Create(t.Context(), nil)
+	sb, err := testkit.LightServer(t).Client().Create(t.Context(), nil)
 	require.NoError(t, err)
 	return sb
 }
@@ -230,7 +230,7 @@ func TestTerminalRestored(t *testing.T) {
 	})
 	t.Run("lost", func(t *testing.T) {
 		w := openWindow(t, 24, 80)
-		srv := sandboxtest.New(t, nil)
+		srv := testkit.LightServer(t)
 		sb, err := srv.Client().Create(t.Context(), nil)
 		require.NoError(t, err)
 		done := w.run(t.Context(), sb)

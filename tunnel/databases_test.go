@@ -61,7 +61,7 @@ func TestDatabases(t *testing.T) {
 	for _, db := range databases {
 		t.Run(db.name, func(t *testing.T) {
 			needs.Programs(t, append(db.needs, "stty", "python3")...)
-			_, sb := testkit.Start(t, nil)
+			_, sb := testkit.LightStart(t, nil)
 			port := needs.Port(t) // the sandbox may share this machine's ports
 			script := func(text string, port int) []string {
 				return []string{"-c", db.begin + text, "sh", strconv.Itoa(port)}

@@ -33,7 +33,7 @@ func TestDialer(t *testing.T) {
 		t.Run(i.name, func(t *testing.T) {
 			t.Parallel()
 			needs.Programs(t, "stty", "python3", i.name)
-			srv, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"LOGNAME": uniqueLogname(t)}})
+			srv, sb := testkit.LightStart(t, &sandbox.CreateOptions{Env: sandbox.Env{"LOGNAME": uniqueLogname(t)}})
 			port := startServer(t, sb, server)
 			d := newDialer(sb, i.helpers)
 			defer d.Close()
@@ -123,7 +123,7 @@ func TestDialer(t *testing.T) {
 func TestHelperDies(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "stty", "python3")
-	srv, sb := testkit.Start(t, nil)
+	srv, sb := testkit.LightStart(t, nil)
 	d := newDialer(sb, helpers{python: `import os; os.write(1, b"\x01sandbox-tunnel-framed\x02"); os.read(0, 7)`})
 	defer d.Close()
 	for n := range 2 {
@@ -141,7 +141,7 @@ func TestManyConnections(t *testing.T) {
 	for _, i := range interpreters {
 		t.Run(i.name, func(t *testing.T) {
 			needs.Programs(t, "stty", "python3", i.name)
-			_, sb := testkit.Start(t, nil)
+			_, sb := testkit.LightStart(t, nil)
 			port := startServer(t, sb, strings.Replace(server, `("127.0.0.1", 0)`, `("127.0.0.1", 0), backlog=512`, 1))
 			d := newDialer(sb, i.helpers)
 			defer d.Close()
@@ -225,7 +225,7 @@ func TestEmptyReadAndWrite(t *testing.T) {
 func TestConnectionExtendsSession(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "stty", "python3")
-	srv := sandboxtest.New(t, nil)
+	srv := testkit.LightServer(t)
 	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Timeout: 5 * time.Minute})
 	require.NoError(t, err)

@@ -26,7 +26,7 @@ import (
 func TestForward(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "stty", "python3")
-	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"LOGNAME": uniqueLogname(t)}})
+	_, sb := testkit.LightStart(t, &sandbox.CreateOptions{Env: sandbox.Env{"LOGNAME": uniqueLogname(t)}})
 	port := startServer(t, sb, server)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -17,7 +17,7 @@ import (
 func TestRawShell(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "stty")
-	_, sb := testkit.Start(t, nil)
+	_, sb := testkit.LightStart(t, nil)
 	s, err := rawshell.Open(t.Context(), sb, "sh", "echo a login message\n"+rawshell.Raw+rawshell.Greet("hello")+`printf '\001\r\n\377'; read -r line; echo "$1 $line"; exit 3`, "got")
 	require.NoError(t, err)
 	defer s.Close()
@@ -35,7 +35,7 @@ func TestRawShell(t *testing.T) {
 // TestNoGreeting: a script that ends before it greets, and one that never does.
 func TestNoGreeting(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	_, sb := testkit.LightStart(t, nil)
 	_, err := rawshell.Open(t.Context(), sb, "sh", `printf 'no such \033[2Jthing\n'; exit 9`)
 	var ended *rawshell.EndedError
 	require.ErrorAs(t, err, &ended)

@@ -74,7 +74,7 @@ func eachHelper(t *testing.T, test func(t *testing.T, sb *sandbox.Sandbox, dial 
 		t.Run(i.name, func(t *testing.T) {
 			t.Parallel()
 			needs.Programs(t, "stty", "python3", i.name)
-			_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"LOGNAME": uniqueLogname(t)}})
+			_, sb := testkit.LightStart(t, &sandbox.CreateOptions{Env: sandbox.Env{"LOGNAME": uniqueLogname(t)}})
 			port := startServer(t, sb, server)
 			test(t, sb, func(what string) *Conn {
 				c, err := dial(t.Context(), sb, port, i.helpers)
@@ -212,13 +212,13 @@ func TestDialRefused(t *testing.T) {
 		t.Run(i.name, func(t *testing.T) {
 			t.Parallel()
 			needs.Programs(t, "stty", i.name)
-			_, sb := testkit.Start(t, nil)
+			_, sb := testkit.LightStart(t, nil)
 			_, err := dial(t.Context(), sb, 1, i.helpers)
 			require.ErrorIs(t, err, ErrRefused)
 			require.ErrorContains(t, err, `port 1 of "`+sb.Name())
 		})
 	}
-	_, sb := testkit.Start(t, nil)
+	_, sb := testkit.LightStart(t, nil)
 	_, err := dial(t.Context(), sb, 1, helpers{})
 	require.ErrorContains(t, err, "needs python3 or node, and the image has neither")
 	_, err = Dial(t.Context(), sb, 0)
@@ -235,7 +235,7 @@ func TestDialOutlivesContext(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "stty", "python3")
 	port := needs.Port(t)
-	_, sb := testkit.Start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
+	_, sb := testkit.LightStart(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
 		_, err := sb.EnsureCommand(ctx, "web", "python3", []string{"-u", "-m", "http.server", "--bind", "127.0.0.1", strconv.Itoa(port)},
 			&sandbox.EnsureOptions{Log: regexp.MustCompile("Serving")})
 		return err
