@@ -156,7 +156,7 @@ func TestShell(t *testing.T) {
 // TestShellOptions: the login shell, arguments, directory, environment, sudo.
 func TestShellOptions(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.LightStart(t, &sandbox.CreateOptions{Env: sandbox.Env{"FROM": "sandbox"}})
+	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"FROM": "sandbox"}})
 	require.NoError(t, sb.FS().Mkdir(t.Context(), "/vercel/sub dir", 0o777))
 
 	x := openScreen(t, sb, nil)
