@@ -22,16 +22,16 @@ func TestGlobPatterns(t *testing.T) {
 	d := newTools(t, nil)
 	d.ok("bash", args{"command": `mkdir -p src/deep lib .git empty; touch top.go src/a.ts src/b.tsx src/deep/c.ts 'src/{x}.ts' lib/d.ts .git/config; ln -s src ln; ln -s top.go link.go`})
 	cwd := d.sb.Cwd()
-	type row struct {
+	for _, c := range []struct {
 		pattern, path string
 		files         []string // nil: the result says why there are none
 		says          string
-	}
-	rows := []row{
+	}{
 		{"**/*.{ts,tsx}", "", []string{"lib/d.ts", "src/a.ts", "src/b.tsx", "src/deep/c.ts", "src/{x}.ts"}, "5 files."},
 		{`{src/\{x\}.ts,src/{a.{ts,js},deep/**}}`, "", []string{"src/a.ts", "src/deep/c.ts", "src/{x}.ts"}, "3 files."},
 		{cwd + "/{src,lib}/*.ts", "", []string{"lib/d.ts", "src/a.ts", "src/{x}.ts"}, "3 files below " + cwd + "."},
 		{cwd + "/src/*.ts", "", []string{"a.ts", "{x}.ts"}, "2 files below " + cwd + "/src."},
+		{"./src/{x}.ts", "", []string{"src/{x}.ts"}, "1 files."},
 		{"../*.go", "src", []string{"link.go", "top.go"}, "2 files."},
 		{"*.ts", "ln", []string{"a.ts", "deep/c.ts", "{x}.ts"}, "3 files below ln."},
 		{"src", "", nil, "1 directories match: add /**"},
@@ -39,34 +39,13 @@ func TestGlobPatterns(t *testing.T) {
 		{"/none/*.go", "", nil, "/none: file does not exist"},
 		{"*", "link.go", nil, "link.go is a file: give its directory as path"},
 		{"**/*.@(ts|tsx)", "", nil, "0 files. Patterns such as @(a|b) and !(a) are not understood"},
-		{"!*.ts", "", nil, "0 files. A leading ! does not exclude files here"},
-		{"~/*.go", "", nil, "0 files. ~ and $ are part of the name here"},
-		{`src\*.ts`, "", nil, "0 files. A backslash makes the next character an ordinary one here"},
-		{"*.go, *.ts", "", nil, "0 files. Commas and spaces are part of the name here"},
 		// Invalid patterns.
 		{"*/../*.go", "", nil, "leads out of the directory"},
 		{"{" + cwd + ",x}/*.go", "", nil, "leads out of the directory"},
 		{"{1..3}.go", "", nil, "a sequence such as {1..3}, which is not understood"},
 		{strings.Repeat("{a,b}", 8), "", nil, "more than 100 patterns"},
 		{"[", "", nil, "not valid"},
-	}
-	if needs.Slow() {
-		rows = append(rows, []row{
-			{"*.{ts,tsx}", "", []string{"lib/d.ts", "src/a.ts", "src/b.tsx", "src/deep/c.ts", "src/{x}.ts"}, "5 files."},
-			{"{src,lib}/*.ts", "", []string{"lib/d.ts", "src/a.ts", "src/{x}.ts"}, "3 files."},
-			{"src/{a.{ts,js},deep/**}", "", []string{"src/a.ts", "src/deep/c.ts"}, "2 files."},
-			{`src/\{x\}.ts`, "", []string{"src/{x}.ts"}, "1 files."},
-			{"{x}.ts", "", []string{"src/{x}.ts"}, "1 files."},
-			{"./*.go", "", []string{"link.go", "top.go"}, "2 files."},
-			{cwd + "/top.go", "", []string{"top.go"}, "1 files below " + cwd + "."},
-			{"../lib/**", "src/deep/..", []string{"d.ts"}, "1 files below lib."},
-			{"*.ts", "./src", []string{"a.ts", "deep/c.ts", "{x}.ts"}, "3 files below"},
-			{"none", "", nil, "0 files."},
-			{"*", "none", nil, "none: file does not exist"},
-			{"*", "top.go", nil, "top.go is a file: give its directory as path"},
-		}...)
-	}
-	for _, c := range rows {
+	} {
 		a := args{"pattern": c.pattern}
 		if c.path != "" {
 			a["path"] = c.path

@@ -27,6 +27,17 @@ func TestCanceledSearch(t *testing.T) {
 	assert.Greater(t, r.Len(), maxSearched-2*maxLooked, "it has read on")
 }
 
+// TestGlobHint: a pattern that other programs read differently has a hint.
+func TestGlobHint(t *testing.T) {
+	t.Parallel()
+	for pattern, want := range map[string]string{
+		"a/*.@(ts|tsx)": "@(a|b)", "!*.ts": "leading !", "~/*.go": "~ and $", "$HOME/*": "~ and $", `src\*.ts`: "backslash", "*.go, *.ts": "Commas", "*.go": "",
+	} {
+		assert.Contains(t, globHint(pattern), want, pattern)
+		assert.Equal(t, want == "", globHint(pattern) == "", pattern)
+	}
+}
+
 // FuzzGrepOutput: parsing the output of any program does not depend on how the output is
 // split into pieces, and needs little memory.
 func FuzzGrepOutput(f *testing.F) {
