@@ -101,7 +101,7 @@ func TestScript(t *testing.T) {
 	require.Len(t, seen, 11)
 	assert.Equal(t, "Wrote 261 bytes to page.py.", seen[0])
 	assert.Contains(t, seen[1], "Exit code 1.")
-	assert.Equal(t, "page.py, lines 7 to 8. There is more: go on with offset 9.\n<sandbox-data>\n     7\t    def text(self):\n     8\t        return \"hello \" + self.nam\n</sandbox-data>", seen[2])
+	assert.Equal(t, "page.py, lines 7 to 8. There is more: continue with offset 9.\n<sandbox-data>\n     7\t    def text(self):\n     8\t        return \"hello \" + self.nam\n</sandbox-data>", seen[2])
 	assert.Equal(t, "Replaced one place in page.py.", seen[3])
 	assert.Equal(t, "Exit code 0."+data("written\n"), seen[4])
 	assert.Regexp(t, "^The sandbox was stopped since the last call, .*\nStarted. command_id: ID$", seen[5])
@@ -180,7 +180,7 @@ func TestTimeout(t *testing.T) {
 	}
 	long := "export " + mark + "; (sleep 1000; :) & echo begun; sleep 1000"
 	result := d.try("bash", args{"command": long, "timeout_seconds": 1})
-	assert.Contains(t, result.Text, "It had not ended after 1s, and was stopped with its children.")
+	assert.Contains(t, result.Text, "It was still running after 1s and was stopped, with its children.")
 	assert.Equal(t, true, result.Data["timed_out"])
 	none()
 	<-begun
@@ -195,7 +195,7 @@ func TestTimeout(t *testing.T) {
 	require.NoError(t, err)
 	result, err = d.Call(ctx, "bash", text)
 	require.ErrorIs(t, err, context.Canceled)
-	assert.Equal(t, "agent: the call was given up: context canceled", err.Error(), "one line")
+	assert.Equal(t, "agent: the call was canceled: context canceled", err.Error(), "one line")
 	assert.Equal(t, "The call was canceled.", result.Text)
 	none()
 }
@@ -261,7 +261,7 @@ func TestBackground(t *testing.T) {
 		return text
 	}
 	assert.Equal(t, "2 bytes written.", d.ok("write_input", args{"command_id": id, "text": "a\n"}))
-	assert.Contains(t, until("got a\n"), "It still runs.")
+	assert.Contains(t, until("got a\n"), "It is still running.")
 	assert.Equal(t, "6.0", cursor)
 	d.ok("write_input", args{"command_id": id, "text": "b\n", "close": true})
 	assert.NotContains(t, until("It has ended. Exit code 5."), "got a")
@@ -277,7 +277,7 @@ func TestBackground(t *testing.T) {
 	// Two may run. A command that ends makes room for another.
 	first := d.try("start_command", args{"command": "sleep 1000"}).Data["command_id"]
 	second := d.try("start_command", args{"command": "exec cat", "input": true}).Data["command_id"]
-	assert.Contains(t, d.refused("start_command", args{"command": "true"}), "2 commands run in the background")
+	assert.Contains(t, d.refused("start_command", args{"command": "true"}), "2 commands are already running in the background")
 	assert.Equal(t, "Stopped, with its children.", d.ok("stop_command", args{"command_id": first}))
 	d.ok("write_input", args{"command_id": second, "close": true})
 	_, err := d.sb.GetCommand(t.Context(), second.(string))
@@ -304,7 +304,7 @@ func TestConcurrentStarts(t *testing.T) {
 			assert.NoError(t, err)
 			if !result.Failed {
 				started.Add(1)
-			} else if assert.Contains(t, result.Text, "run in the background already") {
+			} else if assert.Contains(t, result.Text, "already running in the background") {
 				refused.Add(1)
 			}
 		})
@@ -319,7 +319,7 @@ func TestFiles(t *testing.T) {
 	d := newTools(t, &agent.Options{Limits: agent.Limits{Output: 2 << 10, FileBytes: 1 << 20}})
 	assert.Equal(t, "Wrote 12 bytes to a/-n.txt.", d.ok("write_file", args{"path": "a/-n.txt", "content": "one\ntwo\none\n", "executable": true}))
 	assert.Contains(t, d.ok("read_file", args{"path": "a/-n.txt"}), "This is the end of the file."+data("     1\tone\n     2\ttwo\n     3\tone\n"))
-	assert.Contains(t, d.ok("read_file", args{"path": "a/-n.txt", "offset": 2, "limit": 1}), "lines 2 to 2. There is more: go on with offset 3."+data("     2\ttwo\n"))
+	assert.Contains(t, d.ok("read_file", args{"path": "a/-n.txt", "offset": 2, "limit": 1}), "lines 2 to 2. There is more: continue with offset 3."+data("     2\ttwo\n"))
 	assert.Contains(t, d.refused("edit_file", args{"path": "a/-n.txt", "old_string": "one", "new_string": "1"}), "2 times, first in the lines 1, 3")
 	assert.Contains(t, d.refused("edit_file", args{"path": "/dev/null", "old_string": "x"}), "not a regular file")
 	assert.Equal(t, "Replaced 2 places in a/-n.txt.", d.ok("edit_file", args{"path": "a/-n.txt", "old_string": "one", "new_string": "1", "replace_all": true}))
@@ -333,12 +333,12 @@ func TestFiles(t *testing.T) {
 	d.ok("bash", args{"command": `seq 100000 >many; printf 'a\0b' >bin; mkdir full; cd full; printf 'name%04d\n' $(seq 500) | xargs touch`})
 	page := d.ok("read_file", args{"path": "many"})
 	assert.LessOrEqual(t, len(page), 2<<10)
-	assert.Contains(t, page, "go on with offset")
+	assert.Contains(t, page, "continue with offset")
 	assert.Contains(t, d.refused("read_file", args{"path": "bin"}), "not a text file")
 
 	// A directory with more entries than fit into a result.
 	listed := d.ok("list_files", args{"path": "full"})
-	assert.Contains(t, listed, "full has 500 entries. Go on with offset 53.")
+	assert.Contains(t, listed, "full has 500 entries. Continue with offset 53.")
 	assert.Contains(t, d.ok("list_files", args{"path": "full", "offset": 499}), data("name0500 (0 bytes)\n"))
 }
 
@@ -408,12 +408,12 @@ func TestPython(t *testing.T) {
 	assert.Contains(t, d.ok("python", args{"code": "input()"}), "EOFError")
 
 	gone := "Variables are gone; the next call starts a new interpreter."
-	anew := "The interpreter was started anew: variables of earlier calls are gone. "
+	anew := "The interpreter was restarted: variables of earlier calls are gone. "
 	assert.Contains(t, d.refused("python", args{"code": "print('last', flush=True); os._exit(7)"}), "The interpreter ended. Exit code 7. "+gone+data("last\n"))
 	assert.Contains(t, d.ok("python", args{"code": "x"}), anew+"It failed.")
 	assert.Equal(t, "Done."+data("1\n"), d.ok("python", args{"code": "x = 1\nx"}))
 	result := d.try("python", args{"code": "import time\nprint(x, flush=True)\ntime.sleep(1000)", "timeout_seconds": 1})
-	assert.Contains(t, result.Text, "It had not ended after 1s, and was stopped. "+gone+data("1\n"))
+	assert.Contains(t, result.Text, "It was still running after 1s and was stopped. "+gone+data("1\n"))
 	assert.Equal(t, true, result.Data["timed_out"])
 	d.ok("python", args{"code": "x = 2"})
 	testkit.StopElsewhere(t, d.srv, d.sb)
@@ -591,7 +591,7 @@ func TestInvalidCommands(t *testing.T) {
 	require.NoError(t, d.sb.FS().WriteFile(t.Context(), "file", nil, 0o644))
 	for _, tool := range []string{"bash", "start_command"} {
 		assert.Equal(t, "There is no directory none/x to run it in.", d.refused(tool, args{"command": "true", "cwd": "none/x"}))
-		assert.Equal(t, "file, to run it in, is not a directory.", d.refused(tool, args{"command": "true", "cwd": "file"}))
+		assert.Equal(t, "file is not a directory, so nothing can run in it.", d.refused(tool, args{"command": "true", "cwd": "file"}))
 		assert.Contains(t, d.refused(tool, args{"command": "echo " + strings.Repeat("x", 128<<10)}), "at most 131071 can be run. Write long text by write_file")
 		assert.Contains(t, d.refused(tool, args{"command": "true", "env": args{"LONG": strings.Repeat("x", 128<<10)}}), "The variable LONG has")
 		assert.Equal(t, "The command is empty.", d.refused(tool, args{"command": " \n"}))

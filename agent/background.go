@@ -59,7 +59,7 @@ func startCommand(ctx context.Context, c *call, in *startInput) (Result, error) 
 		}
 	}
 	if errors.Is(err, errors.ErrUnsupported) {
-		return Result{}, modelErrorf("This sandbox can't give input to a command that runs. Start it without, and with its input from a file.")
+		return Result{}, modelErrorf("This sandbox can't give input to a running command. Start it without input, and redirect its input from a file.")
 	}
 	if err != nil {
 		return Result{}, c.startError(ctx, in.Cwd, err)
@@ -112,7 +112,7 @@ func (c *call) reserveCommand(ctx context.Context) error {
 		c.state.mu.Unlock()
 	}
 	if left >= c.limits().Background {
-		return modelErrorf("%d commands run in the background already. Stop one first.", left)
+		return modelErrorf("%d commands are already running in the background. Stop one first.", left)
 	}
 	return nil
 }
@@ -214,7 +214,7 @@ func readOutput(ctx context.Context, c *call, in *outputInput) (Result, error) {
 	at[0], at[1] = max(at[0], from[0]), max(at[1], from[1])
 	cursor := fmt.Sprintf("%d.%d", at[0], at[1])
 	data := map[string]any{"cursor": cursor}
-	state := "It still runs."
+	state := "It is still running."
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return Result{}, err
@@ -276,7 +276,7 @@ func writeInput(ctx context.Context, c *call, in *writeInputInput) (Result, erro
 		if err = <-done; err == nil {
 			break
 		}
-		return Result{}, modelErrorf("The command does not read its input. How much of this has arrived is not known.")
+		return Result{}, modelErrorf("The command does not read its input. It is unknown how much of this has arrived.")
 	}
 	switch {
 	case errors.Is(err, sandbox.ErrStopped):
@@ -314,7 +314,7 @@ func stopCommand(ctx context.Context, c *call, in *commandInput) (Result, error)
 	c.state.mu.Unlock()
 	text := "Stopped, with its children."
 	if alone {
-		text = "Stopped. Children of it may still run: they could not be found."
+		text = "Stopped. Its children may still be running: they could not be found."
 	}
 	return Result{Text: text}, nil
 }

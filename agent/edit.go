@@ -101,7 +101,7 @@ func describeMismatch(text, piece string) string {
 		return "The file's lines end in CR alone: give \\r where a line ends." + again
 	}
 	if strings.Contains(piece, "\r") && len(findPiece(plain, strings.ReplaceAll(piece, "\r\n", "\n"), true)) > 0 {
-		return "It has other line ends than the file: give them without \\r."
+		return "Its line ends differ from the file's: give them without \\r."
 	}
 	if strings.HasSuffix(piece, "\n") && strings.HasSuffix(plain, strings.TrimSuffix(piece, "\n")) {
 		return "The file ends without a line end: leave the last one out."
@@ -123,7 +123,7 @@ func describeMismatch(text, piece string) string {
 		}
 	}
 	if best == 0 {
-		return "Not even its first line is there." + again
+		return "Its first line does not occur either." + again
 	}
 	for i := range best {
 		if have[line0+i] != want[i] && !(i == 0 && strings.HasSuffix(have[line0], want[0])) {

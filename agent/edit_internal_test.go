@@ -89,7 +89,7 @@ func TestReadLines(t *testing.T) {
 func TestEditMismatch(t *testing.T) {
 	t.Parallel()
 	for _, c := range [][3]string{
-		{"one\ntwo\n", "three", "Not even its first line is there."},
+		{"one\ntwo\n", "three", "Its first line does not occur either."},
 		{"one\n\ttwo\n", "one\n  two\n", "Line 2 of the file has other spaces than line 2 of old_string:\n<sandbox-data>\n\\ttwo\n"},
 		{"a\nb\nc\nd\n", "b\nc\nx\n", "From line 2 of the file, 2 of its lines match. Then the file has, in line 4:\n<sandbox-data>\nd\n"},
 		{"a\nb", "a\nb\n", "The file ends without a line end"},

@@ -72,7 +72,7 @@ func textForModel(err error) (text string, program bool) {
 	// A missing program or directory is found by the API: its error matches these
 	// as well.
 	if !session && errors.Is(err, exec.ErrNotFound) {
-		return "The sandbox does not have the program that this takes.", false
+		return "The sandbox lacks a program that this tool needs.", false
 	}
 	if wait := retryAfter(err); wait > 0 {
 		return fmt.Sprintf("%s The next call can be made in %v. Wait for that long, or tell the user.", rateLimited, wait), true
@@ -83,10 +83,10 @@ func textForModel(err error) (text string, program bool) {
 		}
 	}
 	if !session && errors.Is(err, sandbox.ErrOutcomeUnknown) {
-		return "The connection to the sandbox broke: whether this was done is not known. Look before you do it again.", false
+		return "The connection to the sandbox broke. It is unknown whether this was done: check before you repeat it.", false
 	}
 	if !session && errors.Is(err, context.DeadlineExceeded) {
-		return "The call took too long and was given up. What it has started may still run. Ask for less at once.", false
+		return "The call took too long and was canceled. What it has started may still be running. Ask for less at once.", false
 	}
 	if session {
 		return unreachable, true

@@ -20,7 +20,7 @@ import (
 func fileTools() []*tool {
 	return []*tool{
 		newTool("read_file", "Read lines of a text file, with their numbers", readFile).asReadOnly().asQuick(),
-		newTool("write_file", "Write a text file, with the directories that lead to it. An existing file is replaced and keeps its mode.", writeFile).asDestructive().asQuick(),
+		newTool("write_file", "Write a text file and create its parent directories. An existing file is replaced and keeps its mode.", writeFile).asDestructive().asQuick(),
 		newTool("edit_file", "Replace a piece of a file. old_string must be there exactly once, unless replace_all is set: "+
 			"give enough of the lines around it, without line numbers. The file keeps its line ends, unless you give \\r.", editFile).asDestructive().asQuick(),
 		newTool("list_files", "List a directory", listFiles).asReadOnly().asQuick(),
@@ -43,7 +43,7 @@ func (c *call) resolvePath(ctx context.Context, l location) (string, error) {
 		return "", modelErrorf("A path is needed, without NUL.")
 	}
 	if processPaths.MatchString(path.Clean(name)) {
-		return "", modelErrorf("%s leads elsewhere: say where the file is.", oneLine(name))
+		return "", modelErrorf("%s means another file in each process: give the file's own path.", oneLine(name))
 	}
 	if len(c.t.opts.Paths) == 0 {
 		return name, nil
@@ -54,7 +54,7 @@ func (c *call) resolvePath(ctx context.Context, l location) (string, error) {
 		if errors.Is(err, fs.ErrNotExist) && at != "/" {
 			// A write to a broken link would create its target.
 			if _, err := c.sb.FS().Lstat(ctx, at); err == nil {
-				return "", modelErrorf("%s is outside of what the tools for files may use: it is a link to what is not there.", oneLine(at))
+				return "", modelErrorf("%s is outside of what the tools for files may use: it is a link to a file that does not exist.", oneLine(at))
 			} else if !errors.Is(err, fs.ErrNotExist) {
 				return "", err
 			}
@@ -175,7 +175,7 @@ func readLines(file io.Reader, name string, first, most, size int) (Result, erro
 		case scanned >= maxScanned:
 			why = fmt.Sprintf("No more than %d MiB of a file are read.", maxScanned>>20)
 		case shown == most || b.Len()+len(row) > size:
-			why = fmt.Sprintf("There is more: go on with offset %d.", number)
+			why = fmt.Sprintf("There is more: continue with offset %d.", number)
 			continue
 		}
 		b.WriteString(row)
@@ -366,7 +366,7 @@ func listFiles(ctx context.Context, c *call, in *listInput) (Result, error) {
 	text, shown := c.fitRows(rows)
 	head := fmt.Sprintf("%s has %d entries.", oneLine(in.Path.given), len(entries))
 	if shown < len(rows) {
-		head += fmt.Sprintf(" Go on with offset %d.", max(in.Offset, 0)+shown)
+		head += fmt.Sprintf(" Continue with offset %d.", max(in.Offset, 0)+shown)
 	}
 	return Result{Text: head + text}, nil
 }

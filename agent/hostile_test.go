@@ -244,7 +244,7 @@ func TestCallsPerMinute(t *testing.T) {
 		d.refused("bash", args{"command": "x"})
 		time.Sleep(20 * time.Second)
 		d.refused("bash", args{"command": "x"})
-		assert.Equal(t, "At most 2 calls are made in a minute. Wait 41 seconds.", d.refused("bash", args{"command": "x"}))
+		assert.Equal(t, "At most 2 calls can be made in a minute. Wait 41 seconds.", d.refused("bash", args{"command": "x"}))
 		time.Sleep(40 * time.Second)
 		assert.Equal(t, "Refused: no", d.refused("bash", args{"command": "x"}))
 		d.refused("bash", args{"command": "x"})

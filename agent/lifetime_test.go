@@ -91,7 +91,7 @@ func TestLongConversation(t *testing.T) {
 				assert.Equal(t, "Exit code 0."+data("begun\n"), r.Text)
 			}
 			assert.Contains(t, d.ok("python", args{"code": "n + 1"}), "1")
-			assert.Contains(t, d.ok("read_output", args{"command_id": id, "wait_seconds": 0.1}), "It still runs.")
+			assert.Contains(t, d.ok("read_output", args{"command_id": id, "wait_seconds": 0.1}), "It is still running.")
 		})
 	}
 }
@@ -127,7 +127,7 @@ func TestKeepRunning(t *testing.T) {
 			return sb.CurrentSession().TimeLeft() > 10*time.Minute
 		}, testkit.Patience, 50*time.Millisecond)
 	}
-	assert.Contains(t, d.ok("read_output", args{"command_id": id, "wait_seconds": 0.1}), "It still runs.")
+	assert.Contains(t, d.ok("read_output", args{"command_id": id, "wait_seconds": 0.1}), "It is still running.")
 }
 
 // TestDeadMachine: if a machine dies before its files were saved, one result reports it, in

@@ -141,7 +141,7 @@ func (b *budget) countCall(l *Limits) error {
 		return fmt.Errorf("%w: %v of calls", ErrLimit, l.Time)
 	case l.CallsPerMinute > 0 && len(b.recent) >= l.CallsPerMinute:
 		wait := time.Minute - now.Sub(b.recent[0])
-		return modelErrorf("At most %d calls are made in a minute. Wait %d seconds.", l.CallsPerMinute, int(wait.Seconds())+1)
+		return modelErrorf("At most %d calls can be made in a minute. Wait %d seconds.", l.CallsPerMinute, int(wait.Seconds())+1)
 	}
 	b.calls++
 	b.recent = append(b.recent, now)

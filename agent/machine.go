@@ -20,7 +20,7 @@ func machineTools() []*tool {
 	return []*tool{
 		newTool("port_url", "Return the public address of a port, exposing the port if need be, and wait until something answers there", portURL),
 		newTool("create_snapshot", "Save the files as they are. This stops the sandbox: all of its processes end.", createSnapshot),
-		newTool("restore_snapshot", "Go back to the files of a snapshot of this sandbox. All of its processes end.", restoreSnapshot).asDestructive(),
+		newTool("restore_snapshot", "Restore the files of a snapshot of this sandbox. All of its processes end.", restoreSnapshot).asDestructive(),
 		newTool("stop_sandbox", "Stop the sandbox, so that it costs nothing. Its files are kept; the next call starts it again.", stopSandbox).asDestructive().asFindingSandbox(),
 	}
 }
@@ -184,7 +184,7 @@ func saveArtifact(ctx context.Context, c *call, in *saveInput) (Result, error) {
 	}
 	root := c.t.opts.Artifacts
 	if !glob.NewGuard(root, nil).Keeps(filepath.ToSlash(as), false) {
-		return Result{}, modelErrorf("Git or an editor would run %s by itself, or what is beside it: it can't be an artifact.", oneLine(in.Name))
+		return Result{}, modelErrorf("Git or an editor would run %s by itself, or a file beside it: it can't be an artifact.", oneLine(in.Name))
 	}
 	if err := root.MkdirAll(filepath.Dir(as), 0o755); err != nil {
 		return Result{}, localError(err)
@@ -246,7 +246,7 @@ func loadArtifact(ctx context.Context, c *call, in *loadInput) (Result, error) {
 // localError returns an error of this machine's disk, which only the program can fix.
 func localError(err error) error {
 	if errors.Is(err, os.ErrExist) || errors.Is(err, fs.ErrNotExist) {
-		return modelErrorf("There is no such place in the folder of artifacts, or something else is there.")
+		return modelErrorf("The folder of artifacts has no such directory, or a file is in its place.")
 	}
 	return &diskError{err}
 }

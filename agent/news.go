@@ -30,8 +30,8 @@ var newsTexts = map[news]struct {
 	text string
 	lost []string
 }{
-	newSandbox: {"This sandbox is new: nothing of an earlier one is in it.", nil},
-	restarted: {"The sandbox was stopped since the last call, and is started again: its files are there, commands in the background and Python's variables are gone.",
+	newSandbox: {"This sandbox is new: it contains nothing from an earlier one.", nil},
+	restarted: {"The sandbox was stopped since the last call and was started again: its files are there, commands in the background and Python's variables are gone.",
 		[]string{"commands", "variables"}},
 	machineDied: {"The machine of the sandbox died since the last call, and another one is started: files are as they were when it was last stopped or saved; " +
 		"what was written since, commands in the background and Python's variables are gone.", []string{"files", "commands", "variables"}},

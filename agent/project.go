@@ -144,7 +144,7 @@ func createSandbox(ctx context.Context, c *call, in *createInput) (Result, error
 		}
 	}
 	if !c.t.mayCreate() {
-		return Result{}, modelErrorf("%d sandboxes that you have created are there, and no more are made. Remove one first.", c.limits().Sandboxes)
+		return Result{}, modelErrorf("%d sandboxes that you have created exist, which is the limit. Remove one first.", c.limits().Sandboxes)
 	}
 	sb, err := c.t.client.Create(ctx, o)
 	c.t.mu.Lock()

@@ -97,7 +97,7 @@ func runPython(ctx context.Context, c *call, in *pythonInput) (Result, error) {
 			err = p.err
 		}
 	case <-wait.Done():
-		gone, how = true, fmt.Sprintf("It had not ended after %v, and was stopped.", limit)
+		gone, how = true, fmt.Sprintf("It was still running after %v and was stopped.", limit)
 		data["timed_out"] = true
 		err = killTree(ctx, p.cmd)
 	}
@@ -157,7 +157,7 @@ func (p *interpreter) start(ctx context.Context, c *call) (note string, err erro
 	c.state.mu.Unlock()
 	switch {
 	case p.used:
-		note = "The interpreter was started anew: variables of earlier calls are gone. "
+		note = "The interpreter was restarted: variables of earlier calls are gone. "
 	case !known: // another process may have used an interpreter
 		note = "The interpreter is new: it has no variables of earlier calls. "
 	}

@@ -78,7 +78,7 @@ func (c *call) startError(ctx context.Context, cwd location, err error) error {
 	case errors.Is(statErr, fs.ErrNotExist):
 		return modelErrorf("There is no directory %s to run it in.", oneLine(cwd.given))
 	case statErr == nil && !info.IsDir():
-		return modelErrorf("%s, to run it in, is not a directory.", oneLine(cwd.given))
+		return modelErrorf("%s is not a directory, so nothing can run in it.", oneLine(cwd.given))
 	}
 	return err
 }
@@ -130,9 +130,9 @@ func runShell(ctx context.Context, c *call, in *runInput) (Result, error) {
 			return Result{}, errors.Join(err, killErr)
 		}
 		data["timed_out"] = true
-		how = fmt.Sprintf("It had not ended after %v, and was stopped with its children.", limit)
+		how = fmt.Sprintf("It was still running after %v and was stopped, with its children.", limit)
 		if killErr != nil {
-			how = fmt.Sprintf("It had not ended after %v. Stopping it failed: some of it may still run.", limit)
+			how = fmt.Sprintf("It was still running after %v and could not be stopped: parts of it may still be running.", limit)
 		}
 	}
 	text, omitted := outputText(out)

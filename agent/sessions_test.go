@@ -383,7 +383,7 @@ func TestErrorsForTheProgram(t *testing.T) {
 		"quota":       {refuse(http.StatusPaymentRequired, "payment_required"), sandbox.ErrQuotaExceeded, "quota"},
 		"rate":        {refuse(http.StatusTooManyRequests, "rate_limited"), sandbox.ErrRateLimited, "Wait a minute"},
 		"gone":        {refuse(http.StatusNotFound, "not_found"), sandbox.ErrNotFound, "no longer exists"},
-		"unknown":     {refuse(http.StatusInternalServerError, "internal"), nil, "whether this was done is not known"},
+		"unknown":     {refuse(http.StatusInternalServerError, "internal"), nil, "It is unknown whether this was done"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

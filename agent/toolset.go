@@ -397,7 +397,7 @@ func (t *Toolset) Call(ctx context.Context, name string, args json.RawMessage) (
 // canceledError is the error of a call whose context has ended.
 type canceledError struct{ cause, err error }
 
-func (e *canceledError) Error() string   { return "agent: the call was given up: " + e.cause.Error() }
+func (e *canceledError) Error() string   { return "agent: the call was canceled: " + e.cause.Error() }
 func (e *canceledError) Unwrap() []error { return []error{e.cause, e.err} }
 
 func (t *Toolset) call(ctx context.Context, c *call) (Result, error) {
