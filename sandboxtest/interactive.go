@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/subtle"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -131,6 +132,11 @@ func (t *terminal) run(sess *store.Session, machine *box.Box) {
 		spec.User = "root"
 	}
 	proc, err := machine.Start(t.ctx, spec)
+	if failure, ok := errors.AsType[*backend.LaunchError](err); ok {
+		_, _ = io.WriteString(t, failure.Message+"\n") // the client may have gone
+		t.exit(failure.Code)
+		return
+	}
 	if err != nil {
 		t.conn.Close(websocket.StatusInternalError, "the program can't be started")
 		return
@@ -145,13 +151,17 @@ func (t *terminal) run(sess *store.Session, machine *box.Box) {
 		t.input(ctx, proc)
 	}()
 	<-proc.Done()
-	code := proc.Wait()
+	t.exit(proc.Wait())
+	cancel()
+	<-reading
+}
+
+// exit tells the client how the program ended.
+func (t *terminal) exit(code int) {
 	data, _ := json.Marshal(terminalMessage{Type: "exit", Code: &code}) // always encodes
 	if t.conn.Write(t.ctx, websocket.MessageText, data) == nil {
 		t.conn.Close(websocket.StatusNormalClosure, "")
 	}
-	cancel()
-	<-reading
 }
 
 // start reads the first frame.

@@ -158,6 +158,9 @@ func (g *gitRun) run(ctx context.Context, args ...string) error {
 		spec.Dir = g.dir
 	}
 	p, err := g.m.Start(ctx, spec)
+	if failure, ok := errors.AsType[*backend.LaunchError](err); ok {
+		return reply.BadRequest("git clone failed: %s", failure.Message)
+	}
 	if err != nil {
 		return err
 	}
@@ -184,10 +187,8 @@ func (g *gitRun) run(ctx context.Context, args ...string) error {
 // unpack downloads a tarball and unpacks it. It gives up if the server sends nothing for
 // too long, because the sandbox's name is taken in the meantime.
 func (src *source) unpack(ctx context.Context, m *box.Box, policy *firewall.Policy, pause time.Duration) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	silence := time.AfterFunc(pause, func() { cancel(fmt.Errorf("its server has sent nothing for %v", pause)) })
-	defer silence.Stop()
+	ctx, body, stop := limitSilence(ctx, pause)
+	defer stop()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, src.URL, nil)
 	if err != nil {
 		return reply.Invalid("`source.url` should match format \"uri\".")
@@ -220,12 +221,13 @@ func (src *source) unpack(ctx context.Context, m *box.Box, policy *firewall.Poli
 	if resp.StatusCode != http.StatusOK {
 		return reply.BadRequest("Downloading the tarball failed: the server answered %d", resp.StatusCode)
 	}
-	archive, stop, err := gzipped(&heard{resp.Body, silence, pause})
+	body.r = resp.Body
+	archive, closeArchive, err := gzipped(body)
 	if err != nil && ctx.Err() == nil {
 		return reply.BadRequest("Uncompressing the tarball failed: %v", err)
 	}
 	if err == nil {
-		defer stop()
+		defer closeArchive()
 		err = m.Extract(ctx, archive, "")
 	}
 	if err != nil && ctx.Err() != nil {
@@ -237,16 +239,23 @@ func (src *source) unpack(ctx context.Context, m *box.Box, policy *firewall.Poli
 	return nil
 }
 
-// heard is a stream whose sender may pause for a limited time between reads.
-type heard struct {
+// limitSilence returns a context that ends when the body has not been read for pause.
+func limitSilence(ctx context.Context, pause time.Duration) (context.Context, *limitedBody, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	silence := time.AfterFunc(pause, func() { cancel(fmt.Errorf("its server has sent nothing for %v", pause)) })
+	return ctx, &limitedBody{silence: silence, pause: pause}, func() { silence.Stop(); cancel(nil) }
+}
+
+// limitedBody is a stream whose sender may pause for a limited time between reads.
+type limitedBody struct {
 	r       io.Reader
 	silence *time.Timer
 	pause   time.Duration
 }
 
-func (h *heard) Read(p []byte) (int, error) {
-	h.silence.Reset(h.pause)
-	return h.r.Read(p)
+func (b *limitedBody) Read(p []byte) (int, error) {
+	b.silence.Reset(b.pause)
+	return b.r.Read(p)
 }
 
 // proxyBeyondHost returns the environment's proxy, except for HostName, which the proxy

@@ -21,7 +21,10 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-func TestMain(m *testing.M) { testmain.Main(m) }
+func TestMain(m *testing.M) {
+	needs.Overlap()
+	testmain.Main(m)
+}
 
 // eachMode runs a test in every mode that this machine supports.
 func eachMode(t *testing.T, f func(t *testing.T, h *Host)) {
@@ -75,6 +78,9 @@ func run(t testing.TB, b *Box, spec backend.Spec) (stdout, stderr string, code i
 	var out, errOut buffer
 	spec.Stdout, spec.Stderr = &out, &errOut
 	p, err := b.Start(context.Background(), spec)
+	if failure, ok := errors.AsType[*backend.LaunchError](err); ok {
+		return "", failure.Message, failure.Code
+	}
 	require.NoError(t, err)
 	code = p.Wait()
 	return out.String(), errOut.String(), code
@@ -123,6 +129,7 @@ func archive(t testing.TB, entries ...tar.Header) io.Reader {
 }
 
 func TestCommand(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, backend.Config{})
 		out, errOut, code := run(t, b, backend.Spec{
@@ -137,6 +144,7 @@ func TestCommand(t *testing.T) {
 }
 
 func TestFilesSurviveStopAndFreeze(t *testing.T) {
+	t.Parallel()
 	needs.Long(t, "TestLayersStack, and tests of the server, see the same by day")
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, backend.Config{})

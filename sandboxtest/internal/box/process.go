@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"sync"
@@ -36,9 +35,8 @@ const (
 	maxAfterExit   = 1 << 20
 )
 
-// Start starts a command. If the program or the working directory is missing,
-// Start returns a command that exits at once, with a message on Stderr. ctx
-// limits only the start.
+// Start starts a command. If the program or the working directory is missing, the error
+// is of type *[backend.LaunchError]. ctx limits only the start.
 func (b *Box) Start(ctx context.Context, spec backend.Spec) (*Process, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -62,13 +60,11 @@ func (b *Box) Start(ctx context.Context, spec backend.Spec) (*Process, error) {
 	}
 	proc, err := b.machine.Launch(p.cmd, &spec)
 	pipes.closeChild()
-	if failure, ok := errors.AsType[*backend.LaunchError](err); ok {
-		pipes.closeParent()
-		p.term = nil
-		return p.failed(&spec, failure), nil
-	}
 	if err != nil {
 		pipes.closeParent()
+		if failure, ok := errors.AsType[*backend.LaunchError](err); ok {
+			return nil, failure
+		}
 		if !b.Running() {
 			err = backend.ErrStopped // whatever the kernel's error
 		}
@@ -80,20 +76,6 @@ func (b *Box) Start(ctx context.Context, spec backend.Spec) (*Process, error) {
 	b.mu.Unlock()
 	go p.wait(proc, pipes)
 	return p, nil
-}
-
-// failed returns a process that has ended without having started.
-func (p *Process) failed(spec *backend.Spec, failure *backend.LaunchError) *Process {
-	w := spec.Stderr
-	if spec.TTY != nil {
-		w = spec.Stdout
-	}
-	if w != nil {
-		_, _ = io.WriteString(w, failure.Message+"\n")
-	}
-	p.exited, p.code = true, failure.Code
-	close(p.done)
-	return p
 }
 
 // wait sees the process through to its end.
@@ -114,15 +96,14 @@ func (p *Process) wait(proc backend.Running, pipes *pipes) {
 	close(p.done)
 }
 
-// Pid is the process ID as the host sees it, 0 when it could not be started.
+// Pid is the process ID as the host sees it.
 func (p *Process) Pid() int { return p.pid }
 
 // Done is closed when the command has ended and its output was delivered.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait waits for Done and returns the exit code: that of the process, or as in a
-// shell 128 + n if signal n ended it, 127 if the program was not found, 126 if it
-// could not be started.
+// Wait waits for Done and returns the exit code: that of the process, or as in a shell
+// 128 + n if signal n ended it.
 func (p *Process) Wait() int {
 	<-p.done
 	return p.code

@@ -75,6 +75,7 @@ func start(t testing.TB, b *Box, spec backend.Spec) *Process {
 }
 
 func TestOutputArrivesWhileTheCommandRuns(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, backend.Config{})
 		output, out := io.Pipe()
@@ -96,6 +97,7 @@ func TestOutputArrivesWhileTheCommandRuns(t *testing.T) {
 }
 
 func TestStandardStreamsByName(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, backend.Config{})
 		var out, errOut buffer
@@ -110,6 +112,7 @@ func TestStandardStreamsByName(t *testing.T) {
 }
 
 func TestSignals(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, backend.Config{})
 		for _, group := range []bool{false, true} {
@@ -144,6 +147,7 @@ func TestSignals(t *testing.T) {
 }
 
 func TestCommandsThatDoNotStart(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, backend.Config{})
 		sh(t, b, `echo text > plain; printf 'echo "script $1"' > noshebang; chmod +x noshebang; printf '#!/no/such/shell\n' > badshebang; chmod +x badshebang`)
@@ -152,12 +156,12 @@ func TestCommandsThatDoNotStart(t *testing.T) {
 			code    int
 			message string
 		}{
-			{backend.Spec{Path: "no-such-program"}, 127, "no-such-program: command not found\n"},
-			{backend.Spec{Path: "./no-such-file"}, 127, "./no-such-file: No such file or directory\n"},
-			{backend.Spec{Path: "./plain"}, 126, "./plain: Permission denied\n"},
-			{backend.Spec{Path: "./badshebang"}, 127, "/badshebang: No such file or directory\n"},
-			{backend.Spec{Path: "/tmp"}, 126, "/tmp: Permission denied\n"},
-			{backend.Spec{Path: "true", Dir: "/vercel/sandbox/missing"}, 126, "cannot change to directory /vercel/sandbox/missing: no such directory\n"},
+			{backend.Spec{Path: "no-such-program"}, 127, "no-such-program: command not found"},
+			{backend.Spec{Path: "./no-such-file"}, 127, "./no-such-file: No such file or directory"},
+			{backend.Spec{Path: "./plain"}, 126, "./plain: Permission denied"},
+			{backend.Spec{Path: "./badshebang"}, 127, "/badshebang: No such file or directory"},
+			{backend.Spec{Path: "/tmp"}, 126, "/tmp: Permission denied"},
+			{backend.Spec{Path: "true", Dir: "/vercel/sandbox/missing"}, 126, "cannot change to directory /vercel/sandbox/missing: no such directory"},
 		} {
 			_, errOut, code := run(t, b, tt.spec)
 			assert.Equal(t, tt.code, code, tt.spec.Path)
@@ -179,6 +183,7 @@ func TestCommandsThatDoNotStart(t *testing.T) {
 }
 
 func TestDaemons(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, backend.Config{})
 		plain, away := mark(), mark()
@@ -218,6 +223,7 @@ func TestStopWhileExecuting(t *testing.T) {
 }
 
 func TestCloseEndsEverything(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []Mode{Namespace, Folder} {
 		t.Run(string(mode), func(t *testing.T) {
 			h := openHost(t, Options{Mode: mode})
@@ -314,6 +320,7 @@ func TestEnvironment(t *testing.T) {
 }
 
 func TestResourcesAreMeasured(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, backend.Config{})
 		sh(t, b, `i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done`)
@@ -322,6 +329,7 @@ func TestResourcesAreMeasured(t *testing.T) {
 }
 
 func TestTerminal(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, h *Host) {
 		if runtime.GOOS == "windows" {
 			needs.Other(t, "no pseudo terminals")
@@ -353,8 +361,9 @@ func TestTerminal(t *testing.T) {
 		require.NoError(t, err)
 		assert.Zero(t, p.Wait())
 
-		p = start(t, b, backend.Spec{Path: "no-such-program", Stdout: &out, TTY: &backend.Size{}})
-		assert.Equal(t, 127, p.Wait())
+		_, err = b.Start(t.Context(), backend.Spec{Path: "no-such-program", Stdout: &out, TTY: &backend.Size{}})
+		require.ErrorContains(t, err, "no-such-program: command not found")
+		p = start(t, b, backend.Spec{Path: "true"})
 		_, err = p.Write([]byte("x"))
 		require.ErrorIs(t, err, backend.ErrUnsupported)
 		require.ErrorIs(t, p.Resize(backend.Size{}), backend.ErrUnsupported)
@@ -376,6 +385,7 @@ func (h *gathering) Write(p []byte) (int, error) {
 // TestTerminalGathers: everything that waits in a terminal arrives at once, although a
 // read returns at most a page.
 func TestTerminalGathers(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS != "linux" {
 		needs.Other(t, "a read of an empty terminal waits here")
 	}
@@ -394,6 +404,7 @@ func TestTerminalGathers(t *testing.T) {
 }
 
 func TestStopWhileCommandsStart(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, backend.Config{})
 		seconds := mark()

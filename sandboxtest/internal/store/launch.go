@@ -2,13 +2,12 @@ package store
 
 import (
 	"context"
-	"io"
+	"errors"
 	"maps"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/clean"
@@ -129,24 +128,22 @@ func (sess *Session) launch(ctx context.Context, machine *box.Box, cmd *Command,
 			return h(ctx, inv)
 		}, inv), nil
 	}
-	early := &firstLine{}
 	spec := backend.Spec{
 		Path: p.Name, Args: p.Args, Dir: p.Cwd, Env: environ(env),
-		Stdout: stdout, Stderr: early.tee(stderr), OpenStdin: p.OpenStdin,
+		Stdout: stdout, Stderr: stderr, OpenStdin: p.OpenStdin,
 	}
 	if p.Sudo {
 		spec.User = "root"
 	}
 	proc, err := machine.Start(ctx, spec)
-	if err != nil {
-		return nil, err
-	}
-	if proc.Pid() == 0 {
-		// The machine reports this like a shell, but the API refuses the request.
-		if proc.Wait() == 127 {
+	if failure, ok := errors.AsType[*backend.LaunchError](err); ok {
+		if failure.Code == backend.CodeNotFound {
 			return nil, reply.Fail(http.StatusBadRequest, "executable_not_found", "[invalid_argument] executable file not found in $PATH: %s", p.Name)
 		}
-		return nil, reply.BadRequest("[invalid_argument] %s", early.text())
+		return nil, reply.BadRequest("[invalid_argument] %s", failure.Message)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if p.OpenStdin {
 		cmd.input = &commandInput{pipe: proc.Input()}
@@ -211,33 +208,3 @@ func (sess *Session) awaitCommands() {
 		<-cmd.done
 	}
 }
-
-const maxFirstLine = 1 << 10
-
-// firstLine records the start of the output that is written through it.
-type firstLine struct {
-	mu  sync.Mutex
-	buf []byte
-}
-
-func (f *firstLine) tee(w io.Writer) io.Writer {
-	return writerFunc(func(p []byte) (int, error) {
-		f.mu.Lock()
-		if room := maxFirstLine - len(f.buf); room > 0 {
-			f.buf = append(f.buf, p[:min(room, len(p))]...)
-		}
-		f.mu.Unlock()
-		return w.Write(p)
-	})
-}
-
-func (f *firstLine) text() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	line, _, _ := strings.Cut(string(f.buf), "\n")
-	return line
-}
-
-type writerFunc func(p []byte) (int, error)
-
-func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

@@ -19,25 +19,25 @@ func CheckDir(dir, name string) error {
 	case err == nil && info.IsDir():
 		return nil
 	case err == nil, errors.Is(err, syscall.ENOTDIR):
-		return &LaunchError{126, fmt.Sprintf("cannot change to directory %s: not a directory", name)}
+		return &LaunchError{CodeNotRunnable, fmt.Sprintf("cannot change to directory %s: not a directory", name)}
 	}
-	return &LaunchError{126, fmt.Sprintf("cannot change to directory %s: no such directory", name)}
+	return &LaunchError{CodeNotRunnable, fmt.Sprintf("cannot change to directory %s: no such directory", name)}
 }
 
 // StartError returns the error that a shell would report.
 func StartError(name string, err error) *LaunchError {
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && strings.Contains(name, "/"):
-		return &LaunchError{127, fmt.Sprintf("%s: No such file or directory", name)}
+		return &LaunchError{CodeNotFound, fmt.Sprintf("%s: No such file or directory", name)}
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, exec.ErrNotFound), errors.Is(err, syscall.ENOTDIR):
-		return &LaunchError{127, fmt.Sprintf("%s: command not found", name)}
+		return &LaunchError{CodeNotFound, fmt.Sprintf("%s: command not found", name)}
 	case errors.Is(err, fs.ErrPermission):
-		return &LaunchError{126, fmt.Sprintf("%s: Permission denied", name)}
+		return &LaunchError{CodeNotRunnable, fmt.Sprintf("%s: Permission denied", name)}
 	}
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		err = pe.Err
 	}
-	return &LaunchError{126, fmt.Sprintf("%s: cannot execute: %v", name, err)}
+	return &LaunchError{CodeNotRunnable, fmt.Sprintf("%s: cannot execute: %v", name, err)}
 }
 
 // Start starts a resolved command. Like a shell, it runs a text file without "#!" as a

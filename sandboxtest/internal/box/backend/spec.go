@@ -37,11 +37,18 @@ type Spec struct {
 	TTY *Size
 }
 
-// LaunchError reports a command that could not be started, as a shell does.
+// LaunchError reports a command that could not be started, with the exit code and the
+// message of a shell.
 type LaunchError struct {
 	Code    int
 	Message string
 }
+
+// The exit codes of commands that could not be started.
+const (
+	CodeNotRunnable = 126
+	CodeNotFound    = 127
+)
 
 func (e *LaunchError) Error() string { return e.Message }
 
