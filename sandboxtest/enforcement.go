@@ -34,7 +34,7 @@ func (s *Server) Enforces() Enforcement {
 	if !e.Files {
 		why, remedy := shortly(s.store.Host.Reasons()), namespacesRemedy()
 		if s.opts.Mode == Folder {
-			why, remedy = "folder mode was asked for", "ask for no mode"
+			why, remedy = "folder mode was requested", "request no mode"
 		}
 		missing = append(missing, lacks("commands are ordinary processes of this machine ("+why+")", remedy))
 	}
@@ -44,9 +44,9 @@ func (s *Server) Enforces() Enforcement {
 	if !e.Policies {
 		remedy := tunRemedy()
 		if !e.Files {
-			remedy = "namespaces first"
+			remedy = "add namespaces first"
 		}
-		missing = append(missing, lacks("network policies have no effect, for want of a network in each sandbox", remedy))
+		missing = append(missing, lacks("network policies have no effect, because sandboxes have no network of their own", remedy))
 	}
 	e.Missing = errors.Join(missing...)
 	return e

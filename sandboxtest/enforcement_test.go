@@ -98,6 +98,14 @@ func TestFolderModeIsReported(t *testing.T) {
 	assert.Contains(t, v.said.String(), "user namespace", "the reason")
 	assert.Equal(t, 2, strings.Count(v.said.String(), "\n"), "%s", &v.said)
 	assert.Contains(t, v.said.String(), "to give them namespaces: ", "the remedy")
+
+	// Of a mode that did not work, only the reason is reported.
+	if os.Geteuid() == 0 {
+		needs.Programs(t, "setpriv")
+		v = runVictim(t, sandboxtest.Auto, "", exec.Command("setpriv", "--bounding-set=-sys_admin", os.Args[0], "-test.run=^TestVictim$"))
+		v.kill()
+		assert.NotContains(t, v.said.String(), "keyrings")
+	}
 }
 
 // noNamespaces removes the right to create namespaces from a user namespace.

@@ -284,5 +284,5 @@ func TestDoctor(t *testing.T) {
 	require.Zero(t, run([]string{"-doctor", "-mode", "folder"}, &stdout, &stderr), "%s", &stderr)
 	assert.Contains(t, stdout.String(), "folder mode\n")
 	assert.Regexp(t, `(?m)^network policies +no$`, stdout.String())
-	assert.Contains(t, stdout.String(), "(folder mode was asked for): ask for no mode\n")
+	assert.Contains(t, stdout.String(), "(folder mode was requested): request no mode\n")
 }

@@ -53,10 +53,8 @@ func NewBackend(dir string, log *slog.Logger, rootless bool, seen backend.Visibl
 		lower: make(map[string]string, len(backend.Accounts)),
 		mnt:   -1, net: -1, uts: -1, ipc: -1,
 	}
-	if err := backend.OnThread(backend.RefuseCalls); err != nil {
-		n.callable = true
-		log.Warn("boxes share the kernel's keyrings with this machine", "reason", err)
-	}
+	refused := backend.OnThread(backend.RefuseCalls)
+	n.callable = refused != nil
 	err := n.pool.Add(n.setUp)
 	for range bootThreads - 1 {
 		if err == nil {
@@ -68,6 +66,9 @@ func NewBackend(dir string, log *slog.Logger, rootless bool, seen backend.Visibl
 	}
 	if err != nil {
 		return nil, errors.Join(err, n.Close())
+	}
+	if n.callable {
+		log.Warn("sandboxes share the kernel's keyrings with this machine", "reason", refused)
 	}
 	if !n.TUN {
 		log.Info("there is no /dev/net/tun: boxes share the host's network unless it is denied")
