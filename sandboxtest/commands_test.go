@@ -21,6 +21,7 @@ import (
 )
 
 func TestRunCommand(t *testing.T) {
+	t.Parallel()
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		sess := c.create(obj{"env": obj{"A": "from sandbox", "B": "from sandbox"}}).Session.ID
 		res := c.run(sess, obj{
@@ -48,6 +49,7 @@ func TestRunCommand(t *testing.T) {
 }
 
 func TestOutputArrivesWhileTheCommandRuns(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(nil).Session.ID
 	// Each line is written only after the previous one was received here.
@@ -65,6 +67,7 @@ func TestOutputArrivesWhileTheCommandRuns(t *testing.T) {
 }
 
 func TestLogsReplayAndFollow(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(nil).Session.ID
 	cmd := c.detach(sess, obj{"command": "sh", "args": []string{"-c", "echo one; while [ ! -e go ]; do sleep 0.1; done; echo two >&2"}})
@@ -87,6 +90,7 @@ func TestLogsReplayAndFollow(t *testing.T) {
 }
 
 func TestDisconnectDoesNotKill(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(nil).Session.ID
 	l := c.stream("POST", session(sess)+"/cmd", obj{
@@ -99,6 +103,7 @@ func TestDisconnectDoesNotKill(t *testing.T) {
 }
 
 func TestUnicodeStaysWhole(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(nil).Session.ID
 	// The two halves of é are written separately, with a lone half at the end.
@@ -109,6 +114,7 @@ func TestUnicodeStaysWhole(t *testing.T) {
 }
 
 func TestKill(t *testing.T) {
+	t.Parallel()
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		sess := c.create(nil).Session.ID
 		for _, signal := range []int{1, 2, 9, 15} {
@@ -142,6 +148,7 @@ func TestKill(t *testing.T) {
 }
 
 func TestCommandTimeout(t *testing.T) {
+	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(obj{"timeout": day.Milliseconds()}).Session.ID
 	cmd := c.detach(sess, obj{"command": "sh", "args": []string{"-c", "sleep 1000 & wait"}, "timeout": time.Hour.Milliseconds()})
@@ -185,6 +192,7 @@ func alive(t *testing.T, text string) bool {
 func marked(n int) string { return fmt.Sprintf("%d.%d", 100_000+n, os.Getpid()) }
 
 func TestStopEndsEveryProcess(t *testing.T) {
+	t.Parallel()
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		sess := c.create(nil).Session.ID
 		mark := marked(1)
@@ -204,6 +212,7 @@ func TestStopEndsEveryProcess(t *testing.T) {
 }
 
 func TestWaitersLearnOfTheStop(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(nil).Session.ID
 	l := c.stream("POST", session(sess)+"/cmd", obj{"command": "sh", "args": []string{"-c", "echo up; sleep 1000"}, "wait": true, "logs": true})
@@ -244,6 +253,7 @@ func TestMuchOutput(t *testing.T) {
 }
 
 func TestSudoAndUser(t *testing.T) {
+	t.Parallel()
 	srv, c := start(t, nil)
 	if srv.Mode() != sandboxtest.Namespace {
 		needs.Missing(t, "namespace mode")
@@ -259,6 +269,7 @@ func TestSudoAndUser(t *testing.T) {
 }
 
 func TestWaitParameter(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(nil).Session.ID
 	cmd := c.detach(sess, obj{"command": "sleep", "args": []string{"1000"}})
@@ -283,6 +294,7 @@ func TestWaitParameter(t *testing.T) {
 // TestExitHiddenUntilWaited: until a client has waited for the end of a command, reads
 // show it as running.
 func TestExitHiddenUntilWaited(t *testing.T) {
+	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(nil).Session.ID
 	first := c.detach(sess, obj{"command": "true"})
@@ -310,6 +322,7 @@ func TestExitHiddenUntilWaited(t *testing.T) {
 // TestContentTypeIsNeeded: a request that changes something must have a content
 // type, even without a body.
 func TestContentTypeIsNeeded(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	response := c.create(nil)
 	sess := response.Session.ID

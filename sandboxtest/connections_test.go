@@ -2,6 +2,7 @@ package sandboxtest
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 // TestSpareConnection: a connection that a client has kept idle for its maximum time
 // still accepts a request.
 func TestSpareConnection(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client, served := net.Pipe()
 		conns := make(pipes, 1)
@@ -33,6 +35,31 @@ func TestSpareConnection(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, http.StatusNoContent, res.StatusCode)
 		require.NoError(t, res.Body.Close())
+	})
+}
+
+// TestSlowServer: the download of a tarball may take longer than its server may pause.
+func TestSlowServer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const pause = 30 * time.Second
+		ctx, body, stop := limitSilence(t.Context(), pause)
+		defer stop()
+		r, w := io.Pipe()
+		body.r = r
+		go func() {
+			for range 10 {
+				time.Sleep(pause - time.Second)
+				_, _ = w.Write([]byte("x"))
+			}
+			_ = w.Close()
+		}()
+		data, err := io.ReadAll(body)
+		require.NoError(t, err)
+		assert.Len(t, data, 10)
+		require.NoError(t, ctx.Err())
+		<-ctx.Done()
+		require.ErrorContains(t, context.Cause(ctx), "its server has sent nothing for 30s")
 	})
 }
 

@@ -74,6 +74,7 @@ func names(t *testing.T, c *raw) (all []string) {
 // TestNameInMaking: once a name was refused as taken, every request finds the sandbox,
 // and the end of its creation does not contradict earlier responses.
 func TestNameInMaking(t *testing.T) {
+	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Dir: t.TempDir()})
 	source, asked, release := slowSource(t, srv.HostAddress(), 200)
 	made := c.later("POST", "/v3/sandboxes", obj{"projectId": "prj", "name": "slow", "source": source, "ports": []int{3000}})
@@ -109,6 +110,7 @@ func TestNameInMaking(t *testing.T) {
 // TestFirstSession: a sandbox is not older than its first session, however much time
 // passes during the creation. Clients compare the two to recognize the first session.
 func TestFirstSession(t *testing.T) {
+	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	srv.Tick(time.Second)
 	made := c.create(obj{"name": "x"})
@@ -118,6 +120,7 @@ func TestFirstSession(t *testing.T) {
 // TestNameInMakingEnds: a request to a sandbox that is being created takes effect once it
 // exists. If the creation fails, the sandbox looks deleted.
 func TestNameInMakingEnds(t *testing.T) {
+	t.Parallel()
 	for name, row := range map[string]struct {
 		status, stopped, deleted int
 	}{
@@ -151,6 +154,7 @@ func TestNameInMakingEnds(t *testing.T) {
 // TestDoubleStart starts an agent twice at once: the start whose creation is refused
 // looks the sandbox up, and uses it.
 func TestDoubleStart(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	for i := range 40 {
 		name := "session-" + string(rune('a'+i%26)) + string(rune('a'+i/26))
@@ -174,6 +178,7 @@ func TestDoubleStart(t *testing.T) {
 
 // TestAnswersAgree: after each refusal, other requests agree with it.
 func TestAnswersAgree(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	with := func(more obj) obj {
 		more["projectId"] = "prj"
@@ -280,6 +285,7 @@ func TestAnswersAgree(t *testing.T) {
 // TestCommandIDInMaking: one of two starts with an ID is refused, and then finds
 // the other.
 func TestCommandIDInMaking(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := session(c.create(nil).Session.ID)
 	rounds := 40

@@ -28,6 +28,7 @@ func (c *raw) drive(name string, params obj, status int) wire.Drive {
 func mounted(drive, mode string) obj { return obj{"drive": drive, "mode": mode} }
 
 func TestDrives(t *testing.T) {
+	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	made := c.drive("data", nil, 201)
 	assert.Equal(t, []any{"data", "prj", "iad1", int64(1 << 40)}, []any{made.Name, made.ProjectID, made.Region, made.MaxSizeBytes})
@@ -91,6 +92,7 @@ func TestDrives(t *testing.T) {
 // TestDriveOutlivesSandboxes: the next sandbox reads what one sandbox has written, and
 // snapshots contain nothing of it.
 func TestDriveOutlivesSandboxes(t *testing.T) {
+	t.Parallel()
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		c.drive("data", nil, 201)
 		mounts := obj{"/data": mounted("data", "read-write")}
@@ -146,6 +148,7 @@ func TestDriveOutlivesSandboxes(t *testing.T) {
 }
 
 func TestMountRefusals(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.drive("a", nil, 201)
 	c.drive("b", nil, 201)
@@ -176,6 +179,7 @@ func TestMountRefusals(t *testing.T) {
 }
 
 func TestForkDrive(t *testing.T) {
+	t.Parallel()
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		c.drive("a", obj{"region": "sfo1", "maxSizeBytes": 1 << 30}, 201)
 		one := c.create(obj{"region": "sfo1", "mounts": obj{"/d": mounted("a", "read-write")}})
@@ -195,6 +199,7 @@ func TestForkDrive(t *testing.T) {
 }
 
 func TestDrivesOutliveTheServer(t *testing.T) {
+	t.Parallel()
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
 		opts := &sandboxtest.Options{Mode: probe.Mode(), Dir: t.TempDir()}
 		mounts := obj{"/d": mounted("kept", "read-write")}

@@ -16,6 +16,7 @@ import (
 )
 
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(obj{"name": "one"}).Session.ID
 	touch := func(name string) *http.Request {
@@ -100,6 +101,7 @@ func TestFaults(t *testing.T) {
 }
 
 func TestRequests(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	var told []sandboxtest.Request
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, OnRequest: func(r sandboxtest.Request) {
@@ -138,6 +140,7 @@ func TestRequests(t *testing.T) {
 }
 
 func TestHandleCommand(t *testing.T) {
+	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	srv.HandleCommand("npm", func(_ context.Context, inv *sandboxtest.Invocation) int {
 		_, _ = io.WriteString(inv.Stdout, "npm "+inv.Args[0]+" "+inv.Env["A"]+" "+inv.Cwd)

@@ -44,6 +44,7 @@ func (c *raw) readFile(sess, path string) (int, []byte) {
 }
 
 func TestFiles(t *testing.T) {
+	t.Parallel()
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		sess := c.create(nil).Session.ID
 		binary := make([]byte, 600<<10)
@@ -81,6 +82,7 @@ func TestFiles(t *testing.T) {
 }
 
 func TestHostileArchives(t *testing.T) {
+	t.Parallel()
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		outside := filepath.Join(t.TempDir(), "outside")
 		require.NoError(t, os.MkdirAll(outside, 0o777))
@@ -169,6 +171,7 @@ func TestHostileBodies(t *testing.T) {
 }
 
 func TestHostileNames(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	for _, name := range []string{"%2e%2e", "a%2Fb", "%00", "%0a", "a%20b", "%ff", strings.Repeat("x", 4000), "sessions%2Fx", "-", "..%2f..%2fetc"} {
 		for _, method := range []string{"GET", "PATCH", "DELETE"} {
@@ -203,6 +206,7 @@ func TestReadKernelFiles(t *testing.T) {
 // TestUploadOfAnEndingSession: an upload whose session ends gets that error, whichever
 // error it has met first.
 func TestUploadOfAnEndingSession(t *testing.T) {
+	t.Parallel()
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, _ *sandboxtest.Server, c *raw) {
 		for range 2 {
 			made := c.create(nil)

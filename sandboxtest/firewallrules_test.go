@@ -199,6 +199,7 @@ const getEnv = "SANDBOXTEST_GET"
 
 // TestGoClient is a Go program that runs in a sandbox.
 func TestGoClient(t *testing.T) {
+	t.Parallel()
 	url := os.Getenv(getEnv)
 	if url == "" {
 		return

@@ -25,6 +25,7 @@ func TestMain(m *testing.M) {
 	if err := os.Unsetenv("SANDBOX_TEST_REALISTIC"); err != nil {
 		panic(err)
 	}
+	needs.Overlap()
 	testmain.Main(m)
 }
 

@@ -14,6 +14,7 @@ import (
 
 // TestHidden: sandboxes see a shown folder of a home, except for its hidden parts.
 func TestHidden(t *testing.T) {
+	t.Parallel()
 	home, err := os.UserHomeDir()
 	require.NoError(t, err)
 	dir, err := os.MkdirTemp(home, ".sandbox-test-hidden-") //nolint:usetesting // sandboxes don't see t.TempDir

@@ -38,6 +38,7 @@ func (c *raw) all(query url.Values) (names []string) {
 }
 
 func TestListSandboxes(t *testing.T) {
+	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	var names []string
 	for i := range 7 {
@@ -89,6 +90,7 @@ func TestListSandboxes(t *testing.T) {
 }
 
 func TestListSessionsAndSnapshots(t *testing.T) {
+	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one"})
 	c.create(obj{"name": "two"})

@@ -19,6 +19,7 @@ import (
 // traces, with the script replay.py that compares; they are not part of this
 // module.
 func TestLiveTraces(t *testing.T) {
+	t.Parallel()
 	dir := os.Getenv("SANDBOX_LIVE_TRACES")
 	if dir == "" {
 		needs.Other(t, "needs recorded exchanges of the hosted API, in the folder that SANDBOX_LIVE_TRACES names")

@@ -37,6 +37,7 @@ for at in sys.argv[1:]:
 `
 
 func TestRoutes(t *testing.T) {
+	t.Parallel()
 	needs.Programs(t, "python3")
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		port := needs.Port(t)
@@ -85,6 +86,7 @@ func TestRoutes(t *testing.T) {
 // TestSystemRoutes: a response contains the route of terminals only if the request asks
 // for it.
 func TestSystemRoutes(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	made := c.create(obj{"name": "one", "ports": []int{3000}})
 	for _, path := range []string{"/v2/sandboxes/one?projectId=prj", session(made.Session.ID) + "?"} {
@@ -107,6 +109,7 @@ func TestSystemRoutes(t *testing.T) {
 // TestRouteToLoopback: a server that listens only on 127.0.0.1 can't be reached from
 // outside its sandbox, whether the sandbox has its own network or not.
 func TestRouteToLoopback(t *testing.T) {
+	t.Parallel()
 	needs.Programs(t, "python3")
 	srv, c := start(t, nil)
 	if !srv.Enforces().Policies {
@@ -214,6 +217,7 @@ func (x *term) exit() int {
 }
 
 func TestTerminal(t *testing.T) {
+	t.Parallel()
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		sess := c.create(obj{"env": obj{"A": "from sandbox"}}).Session.ID
 		c.sh(sess, "mkdir -p d")
@@ -258,6 +262,7 @@ func TestTerminal(t *testing.T) {
 }
 
 func TestTerminalRefusals(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(nil).Session.ID
 	var response wire.InteractiveResponse

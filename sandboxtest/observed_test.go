@@ -17,6 +17,7 @@ import (
 // The tests in this file compare the emulator with observations of the service.
 
 func TestSnapshotStaysInItsRegion(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "golden", "failoverRegions": []string{"sfo1"}})
 	id := c.keepFile("golden", "text")
@@ -31,6 +32,7 @@ func TestSnapshotStaysInItsRegion(t *testing.T) {
 // TestDeletedSnapshot: a deleted snapshot is still found, and says that it was deleted.
 // The snapshot from which a sandbox was created is its current one.
 func TestDeletedSnapshot(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one"})
 	id := c.keepFile("one", "text")
@@ -53,6 +55,7 @@ func TestDeletedSnapshot(t *testing.T) {
 // TestClientDeletesASnapshotTwice: a second delete is refused, and the client looks up
 // the reason.
 func TestClientDeletesASnapshotTwice(t *testing.T) {
+	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one"})
 	id := c.keepFile("one", "text")
@@ -64,6 +67,7 @@ func TestClientDeletesASnapshotTwice(t *testing.T) {
 }
 
 func TestForkHasNoDrives(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.call("POST", "/v2/sandboxes/drives/disk?projectId=prj", obj{"projectId": "prj"}, 201, nil)
 	c.create(obj{"name": "one", "mounts": obj{"/mnt/disk": obj{"drive": "disk", "mode": "read-write"}}})
@@ -77,6 +81,7 @@ func TestForkHasNoDrives(t *testing.T) {
 // TestSignalThenDelete: a command that a signal ends has ended when its session has, even
 // if the delete follows the signal immediately.
 func TestSignalThenDelete(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	for _, end := range []string{"DELETE", "stop"} {
 		made := c.create(obj{"name": "box", "persistent": false})
@@ -102,6 +107,7 @@ func TestSignalThenDelete(t *testing.T) {
 // TestWhatSurvivesAResume: files survive, including those in /run and /tmp. Processes
 // don't.
 func TestWhatSurvivesAResume(t *testing.T) {
+	t.Parallel()
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		if srv.Mode() == sandboxtest.Folder {
 			needs.Other(t, "/run is the machine's")
@@ -117,6 +123,7 @@ func TestWhatSurvivesAResume(t *testing.T) {
 
 // TestDeniedNames: without a network no name can be looked up.
 func TestDeniedNames(t *testing.T) {
+	t.Parallel()
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		if !srv.Enforces().Policies {
 			needs.Other(t, "policies are not enforced")
@@ -130,6 +137,7 @@ func TestDeniedNames(t *testing.T) {
 // TestNamesInPolicies: an invalid host name is refused, instead of being accepted as one
 // that never occurs.
 func TestNamesInPolicies(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := session(c.create(obj{}).Session.ID) + "/network-policy"
 	for _, name := range []string{"", "a.com:443", "1.2.3.4", "::1", "a..com", ".a.com", "a b.com", "https://a.com", strings.Repeat("a", 64) + ".com", strings.Repeat("a.", 130) + "com"} {
@@ -143,6 +151,7 @@ func TestNamesInPolicies(t *testing.T) {
 
 // TestPaymentRequired shows the error of an exhausted plan.
 func TestPaymentRequired(t *testing.T) {
+	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	defer srv.Inject(sandboxtest.Fault{
 		Operation: sandboxtest.CreateSandbox, Status: http.StatusPaymentRequired, Code: "payment_required",

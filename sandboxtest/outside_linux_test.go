@@ -185,6 +185,10 @@ var reaches = map[string]func(ctx context.Context, t *testing.T, f *sandbox.File
 	},
 }
 
+// fileCalls are the methods whose work the server does itself. Of the others, which run
+// a command as the sandbox's user, one is enough by day.
+var fileCalls = []string{"Mkdir", "ReadFile", "WriteFile"}
+
 // reading lists the methods that change nothing. They may succeed for files that are not
 // secret.
 var reading = []string{"DownloadDir", "DownloadFile", "Exists", "IOFS", "Lstat", "Open", "ReadDir", "ReadFile", "Readlink", "RealPath", "Stat", "WalkDir"}
@@ -217,10 +221,10 @@ func TestFolderModeOfRoot(t *testing.T) {
 	require.NoError(t, sb.FS().Symlink(ctx, o.dir, "link"))
 	paths := map[string]string{"absolute": o.dir, "above": up + o.dir[1:], "link": "link", "root of a process": "/proc/self/root" + o.dir, "from a link": "link/../" + filepath.Base(o.dir)}
 	kinds := slices.Sorted(maps.Keys(paths))
-	for i, name := range slices.Sorted(maps.Keys(reaches)) {
-		for j, kind := range kinds {
-			if !needs.Slow() && i%len(kinds) != j {
-				continue // by day each method meets one kind
+	for _, name := range slices.Sorted(maps.Keys(reaches)) {
+		for _, kind := range kinds {
+			if !needs.Slow() && !slices.Contains(fileCalls, name) && (name != "Chmod" || kind != "link") {
+				continue
 			}
 			dir := paths[kind]
 			for _, file := range []string{"secret", "file"} {

@@ -16,6 +16,7 @@ import (
 // returns before its snapshot becomes the current one, and a fork at that moment has the
 // files of the previous snapshot.
 func TestRealistic(t *testing.T) {
+	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Realistic: true})
 	srv.Freeze() // no state lasts longer because the machine is busy
 	// during advances the clock by d once a call waits.
@@ -78,6 +79,7 @@ func TestRealistic(t *testing.T) {
 // TestTransitions: a session that is stopping, or saving its files, refuses calls
 // and visitors according to its state.
 func TestTransitions(t *testing.T) {
+	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Realistic: true})
 	srv.Freeze()
 	made := c.create(obj{"name": "one", "ports": []int{3000}})

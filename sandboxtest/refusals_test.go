@@ -12,6 +12,7 @@ import (
 // TestRefusalTexts: errors with known texts, from recorded or quoted exchanges and from
 // the published schema, are returned exactly.
 func TestRefusalTexts(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	box := c.create(obj{"name": "box", "persistent": false})
 	live := session(box.Session.ID)

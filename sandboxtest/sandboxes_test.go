@@ -29,6 +29,7 @@ var (
 )
 
 func TestCreateReturnsEveryField(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	var out map[string]map[string]any
 	resp := c.send(c.request("POST", "/v2/sandboxes", obj{"projectId": "prj"}))
@@ -60,6 +61,7 @@ func TestCreateReturnsEveryField(t *testing.T) {
 }
 
 func TestCreateWithEverything(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Images: []string{"repo:v1"}})
 	made := c.create(obj{
 		"name": "one", "ports": []int{3000, 8080}, "timeout": 120_000, "resources": obj{"vcpus": 8}, "runtime": "python3.13",
@@ -87,6 +89,7 @@ func TestCreateWithEverything(t *testing.T) {
 }
 
 func TestCreateRefusals(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "taken"})
 	many := make([]int, 16)
@@ -158,6 +161,7 @@ func TestCreateRefusals(t *testing.T) {
 }
 
 func TestNamesAreTakenOnce(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	var wg sync.WaitGroup
 	statuses := make([]int, 10)
@@ -183,6 +187,7 @@ func TestNamesAreTakenOnce(t *testing.T) {
 }
 
 func TestResumeHappensOnce(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.stop(c.create(obj{"name": "one"}).Session.ID)
 	var wg sync.WaitGroup
@@ -205,6 +210,7 @@ func TestResumeHappensOnce(t *testing.T) {
 }
 
 func TestUpdate(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	made := c.create(obj{"name": "one", "ports": []int{3000}})
 	path := "/v2/sandboxes/one?projectId=prj"
@@ -253,6 +259,7 @@ func TestUpdate(t *testing.T) {
 }
 
 func TestDelete(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one"})
 	snap := c.keepFile("one", "x")
@@ -268,6 +275,7 @@ func TestDelete(t *testing.T) {
 }
 
 func TestNetworkPolicies(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, nil)
 	sess := c.create(nil).Session.ID
 	for body, want := range map[string]string{
@@ -300,6 +308,7 @@ func TestNetworkPolicies(t *testing.T) {
 }
 
 func TestDenyAllCutsTheNetwork(t *testing.T) {
+	t.Parallel()
 	srv, c := start(t, nil)
 	testkit.Policies(t, srv)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -43,6 +43,7 @@ func (c *raw) keepFile(name, content string) string {
 }
 
 func TestPersistence(t *testing.T) {
+	t.Parallel()
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		made := c.create(obj{"name": "one"})
 		c.sh(made.Session.ID, "echo kept > file; mkdir d; ln -s ../file d/link; echo home > ~/h; chmod 600 ~/h")
@@ -74,6 +75,7 @@ func TestPersistence(t *testing.T) {
 }
 
 func TestNotPersistent(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(obj{"name": "one", "persistent": false}).Session.ID
 	c.sh(sess, "echo gone > file")
@@ -86,6 +88,7 @@ func TestNotPersistent(t *testing.T) {
 // TestNothingToResumeFrom: a persistent sandbox whose machine died before its
 // first snapshot has no files either.
 func TestNothingToResumeFrom(t *testing.T) {
+	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one"})
 	require.True(t, srv.Crash("one"))
@@ -95,6 +98,7 @@ func TestNothingToResumeFrom(t *testing.T) {
 }
 
 func TestSessionTimeout(t *testing.T) {
+	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	made := c.create(obj{"name": "one", "timeout": 600_000})
 	assert.Equal(t, made.Session.StartedAt.Add(10*time.Minute), c.get("one", "", 200).Sandbox.ExpiresAt.Time)
@@ -136,6 +140,7 @@ func (c *raw) edge(route wire.Route) string {
 }
 
 func TestRollbackAndFork(t *testing.T) {
+	t.Parallel()
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		c.create(obj{"name": "one", "env": obj{"E": "env"}, "tags": obj{"t": "1"}, "resources": obj{"vcpus": 4}})
 		first := c.keepFile("one", "first")
@@ -169,6 +174,7 @@ func TestRollbackAndFork(t *testing.T) {
 }
 
 func TestSnapshotDeletion(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one"})
 	first := c.keepFile("one", "first")
@@ -190,6 +196,7 @@ func TestSnapshotDeletion(t *testing.T) {
 }
 
 func TestSnapshotExpiry(t *testing.T) {
+	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one", "snapshotExpiration": (2 * day).Milliseconds()})
 	first := c.keepFile("one", "first")
@@ -236,6 +243,7 @@ func TestSnapshotExpiry(t *testing.T) {
 }
 
 func TestKeepLastSnapshots(t *testing.T) {
+	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one", "keepLastSnapshots": obj{"count": 2}})
 	var ids []string
@@ -268,6 +276,7 @@ func (c *raw) statuses(ids []string) (out []string) {
 }
 
 func TestSnapshotTree(t *testing.T) {
+	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one"})
 	var ids []string
@@ -321,6 +330,7 @@ func TestSnapshotTree(t *testing.T) {
 }
 
 func TestCrash(t *testing.T) {
+	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one"})
 	c.keepFile("one", "saved")

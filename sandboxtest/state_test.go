@@ -44,6 +44,7 @@ func TestDirectoryOfAnother(t *testing.T) {
 }
 
 func TestStateSurvives(t *testing.T) {
+	t.Parallel()
 	inModes(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
 		opts := &sandboxtest.Options{Mode: probe.Mode(), Dir: filepath.Join(t.TempDir(), "state")}
 		open := func() (*sandboxtest.Server, *raw) {
@@ -92,6 +93,7 @@ func TestStateSurvives(t *testing.T) {
 }
 
 func TestStateAfterACrash(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	opts := &sandboxtest.Options{Mode: sandboxtest.Folder, Dir: dir}
 	srv, err := sandboxtest.NewServer(opts)
@@ -116,6 +118,38 @@ func TestStateAfterACrash(t *testing.T) {
 	back := c.get("one", "&resume=true", 200)
 	assert.True(t, back.Resumed)
 	assert.Equal(t, "saved\n", c.sh(back.Session.ID, "cat file"))
+}
+
+// TestFailedSaveDeletesNothing: the files of a deleted snapshot go only once a saved state
+// no longer names it, and a save replaces the file instead of writing into it.
+func TestFailedSaveDeletesNothing(t *testing.T) {
+	t.Parallel()
+	opts := &sandboxtest.Options{Mode: sandboxtest.Folder, Dir: filepath.Join(t.TempDir(), "state")}
+	_, c := start(t, opts)
+	c.create(obj{"name": "one"})
+	snapshot := c.keepFile("one", "text")
+	layers := func() []string {
+		all, err := filepath.Glob(filepath.Join(opts.Dir, "machines/*/l/*"))
+		require.NoError(t, err)
+		return all
+	}
+	name := filepath.Join(opts.Dir, "state.json")
+	before, err := os.Stat(name)
+	require.NoError(t, err)
+	c.create(obj{"name": "two"})
+	after, err := os.Stat(name)
+	require.NoError(t, err)
+	assert.False(t, os.SameFile(before, after), "a crash would leave half a file")
+
+	// The state can't replace a directory.
+	require.NoError(t, os.Remove(name))
+	require.NoError(t, os.Mkdir(name, 0o700))
+	require.Len(t, layers(), 1)
+	c.refused("DELETE", "/v2/sandboxes/snapshots/"+snapshot, nil, 507, "insufficient_storage")
+	assert.Len(t, layers(), 1)
+	require.NoError(t, os.Remove(name))
+	c.create(obj{"name": "three"})
+	assert.Empty(t, layers())
 }
 
 // contents returns the files of a directory, except for those that lock it, with
@@ -225,6 +259,7 @@ func TestOtherModeKeepsTheState(t *testing.T) {
 }
 
 func TestBadOptions(t *testing.T) {
+	t.Parallel()
 	_, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: "virtual"})
 	require.Error(t, err)
 	_, err = sandboxtest.NewServer(&sandboxtest.Options{MaxUpload: -1})
@@ -313,6 +348,7 @@ func TestDamagedRecord(t *testing.T) {
 
 // TestForeignDirectory: another program's directory is not mistaken for a state.
 func TestForeignDirectory(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "lost+found"), 0o700))
 	srv, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: sandboxtest.Folder, Dir: dir})

@@ -37,6 +37,7 @@ func reader() obj {
 }
 
 func TestStdin(t *testing.T) {
+	t.Parallel()
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		sess := c.create(nil).Session.ID
 		cmd := c.detach(sess, reader())
@@ -84,6 +85,7 @@ func TestStdin(t *testing.T) {
 // TestStdinOfACommandThatDoesNotRead: a write blocks until the command reads or
 // ends, for at most thirty seconds of the server's clock.
 func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
+	t.Parallel()
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		sess := c.create(obj{"timeout": day.Milliseconds()}).Session.ID // advances the clock until the write fails
 		script := `while [ ! -e go ]; do sleep 0.1; done; cat | wc -c`
@@ -150,6 +152,7 @@ func inFlight(srv *sandboxtest.Server, op sandboxtest.Operation) bool {
 
 // TestStdinOneByOne: concurrent writes are applied one after another, each as a whole.
 func TestStdinOneByOne(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(nil).Session.ID
 	cmd := c.detach(sess, obj{"command": "sh", "args": []string{"-c", "sort | uniq -c | wc -l"}, "attachStdin": true})
@@ -171,6 +174,7 @@ func TestStdinOneByOne(t *testing.T) {
 }
 
 func TestStubsHaveStdinAndFiles(t *testing.T) {
+	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	srv.HandleCommand("ask", func(ctx context.Context, inv *sandboxtest.Invocation) int {
 		data, err := io.ReadAll(inv.Stdin)
@@ -198,6 +202,7 @@ func TestStubsHaveStdinAndFiles(t *testing.T) {
 }
 
 func TestCommandIDs(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(nil).Session.ID
 	path := session(sess) + "/cmd?cmdId="

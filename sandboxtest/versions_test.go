@@ -33,6 +33,7 @@ func (c *raw) createBy(version string, params obj) *wire.SandboxResponse {
 // TestVersionsOfCreate: the default machine depends on the version, and the newest
 // version keeps fewer snapshots.
 func TestVersionsOfCreate(t *testing.T) {
+	t.Parallel()
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		user := func(response *wire.SandboxResponse) string {
 			return c.sh(response.Session.ID, `echo "$USER"`)
@@ -66,6 +67,7 @@ func TestVersionsOfCreate(t *testing.T) {
 }
 
 func TestManagedImages(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	pins := map[string]bool{}
 	for _, image := range []string{"universal", "universal:latest", "node:22", "node:24", "node:26", "python:3.14", "ubuntu", "arch"} {
@@ -80,6 +82,7 @@ func TestManagedImages(t *testing.T) {
 
 // TestRetentionOfTheNewestVersions checks their retention defaults.
 func TestRetentionOfTheNewestVersions(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	keep := wire.KeepLastSnapshots{Count: 1, DeleteEvicted: new(true)}
 	sb := c.createBy("v4", nil).Sandbox
@@ -122,6 +125,7 @@ func TestRetentionOfTheNewestVersions(t *testing.T) {
 // TestOldClientIsNamed: clients of version 1 show only the status of an error, so the log
 // explains it to their user, once.
 func TestOldClientIsNamed(t *testing.T) {
+	t.Parallel()
 	var logged bytes.Buffer
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
 	c.create(nil)
@@ -136,6 +140,7 @@ func TestOldClientIsNamed(t *testing.T) {
 }
 
 func TestRegions(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	made := c.create(obj{"name": "one", "region": "sfo1", "failoverRegions": []string{"iad1", "cdg1"}, "networkId": "net_1"})
 	assert.Equal(t, []string{"sfo1", "sfo1", "net_1"}, []string{made.Sandbox.Region, made.Session.Region, made.Sandbox.NetworkID})
@@ -168,6 +173,7 @@ func TestRegions(t *testing.T) {
 }
 
 func TestResponseRules(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(obj{"name": "one"}).Session.ID
 	set := func(rule obj, status int) json.RawMessage {
@@ -203,6 +209,7 @@ func TestResponseRules(t *testing.T) {
 }
 
 func TestDeleteOrphanSnapshots(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one"})
 	needed, orphan := c.keepFile("one", "a"), c.keepFile("one", "b")
@@ -215,6 +222,7 @@ func TestDeleteOrphanSnapshots(t *testing.T) {
 // TestRepositoryDirectory: the repository is in the working directory itself or, in newer
 // versions, below it.
 func TestRepositoryDirectory(t *testing.T) {
+	t.Parallel()
 	needs.Programs(t, "git")
 	repo := filepath.Join(t.TempDir(), "tools.git")
 	for _, args := range [][]string{
@@ -247,6 +255,7 @@ func TestRepositoryDirectory(t *testing.T) {
 }
 
 func TestRateLimits(t *testing.T) {
+	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, RateLimits: true})
 	srv.Freeze() // or a new window might begin
 	for i := range 20 {
@@ -276,6 +285,7 @@ func TestRateLimits(t *testing.T) {
 }
 
 func TestEnviron(t *testing.T) {
+	t.Parallel()
 	srv, _ := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	env := strings.Join(srv.Environ(), "\n")
 	for _, name := range []string{"VERCEL_SANDBOX_BASE_URL=" + srv.URL, "VERCEL_TOKEN=" + srv.Credentials().Token, "VERCEL_TEAM_ID=", "VERCEL_PROJECT_ID="} {
@@ -284,6 +294,7 @@ func TestEnviron(t *testing.T) {
 }
 
 func TestReadsComeInChunks(t *testing.T) {
+	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(nil).Session.ID
 	for name, want := range map[string]string{

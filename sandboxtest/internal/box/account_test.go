@@ -13,6 +13,7 @@ import (
 // TestAccounts: each account has its user, home and working directory, and
 // nothing of the other account.
 func TestAccounts(t *testing.T) {
+	t.Parallel()
 	needs.Long(t, "tests of the server see both accounts by day")
 	eachMode(t, func(t *testing.T, h *Host) {
 		for account, other := range map[backend.Account]string{backend.RuntimeAccount: "", backend.ImageAccount: backend.WorkDir} {

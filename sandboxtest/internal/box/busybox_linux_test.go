@@ -15,6 +15,7 @@ import (
 // TestBusyboxAsShell: a box starts if /bin/sh is BusyBox. BusyBox acts according to the
 // name under which it is started: as init it would run the machine's inittab.
 func TestBusyboxAsShell(t *testing.T) {
+	t.Parallel()
 	const inside = "SANDBOX_TEST_BUSYBOX_IS_SH"
 	if os.Getenv(inside) != "" {
 		h, err := NewHost(Options{Mode: Namespace})

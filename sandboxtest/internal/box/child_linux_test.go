@@ -14,6 +14,7 @@ import (
 // TestParentDeathSignal: a command that requests to die with its parent lives as long as
 // the machine, whichever user runs it and whatever else is started.
 func TestParentDeathSignal(t *testing.T) {
+	t.Parallel()
 	needs.GNU(t)
 	needs.Programs(t, "setpriv")
 	eachMode(t, func(t *testing.T, h *Host) {
@@ -52,6 +53,7 @@ func TestParentDeathSignal(t *testing.T) {
 // TestCalledName: a program's own name is the one with which it was started, as in a
 // shell, and not its path, for every user.
 func TestCalledName(t *testing.T) {
+	t.Parallel()
 	needs.GNU(t) // sh is what it is called
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, backend.Config{})

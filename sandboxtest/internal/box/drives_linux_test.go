@@ -12,6 +12,7 @@ import (
 
 // TestDriveCopyOnWrite: files of a drive that a box only reads are not copied.
 func TestDriveCopyOnWrite(t *testing.T) {
+	t.Parallel()
 	h := openHost(t, Options{Mode: Namespace})
 	const boxes, size = 3, 4 << 20
 	b := newBox(t, h, backend.Config{Mounts: []backend.Mount{{Path: "/data", Drive: "d", Keep: true}}})

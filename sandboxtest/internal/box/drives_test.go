@@ -27,6 +27,7 @@ func versions(t *testing.T, h *Host, id string) (names []string) {
 // TestDriveVersions: a box sees a drive as it was when the box was created, whatever
 // happens to the drive. A version that no box uses is removed.
 func TestDriveVersions(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, h *Host) {
 		write := func(script string) {
 			b := newBox(t, h, backend.Config{Mounts: []backend.Mount{{Path: "/data", Drive: "d", Keep: true}}})
@@ -65,6 +66,7 @@ func TestDriveVersions(t *testing.T) {
 // TestDrivesAfterKill: files that a killed run left next to the drives' content
 // are removed, and so are unknown drives.
 func TestDrivesAfterKill(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	d := newDrives(dir)
 	for _, name := range []string{"kept/3", "kept/11", "unknown/0"} {

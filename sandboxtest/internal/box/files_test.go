@@ -27,6 +27,7 @@ import (
 )
 
 func TestExtract(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, backend.Config{})
 		when := time.Unix(1234567890, 0)
@@ -58,6 +59,7 @@ func TestExtract(t *testing.T) {
 }
 
 func TestHostileArchives(t *testing.T) {
+	t.Parallel()
 	outside := t.TempDir()
 	canary := filepath.Join(outside, "canary")
 	require.NoError(t, os.WriteFile(canary, []byte("alive"), 0o666))
@@ -126,6 +128,7 @@ func TestHostileArchives(t *testing.T) {
 }
 
 func TestArchiveThatNeverArrives(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, h *Host) {
 		for _, end := range []func(b *Box, cancel func()){
 			func(_ *Box, cancel func()) { cancel() },
@@ -149,6 +152,7 @@ func TestArchiveThatNeverArrives(t *testing.T) {
 }
 
 func TestReadFileAndMkdir(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, backend.Config{})
 		require.NoError(t, b.Mkdir("one/two", ""))
@@ -178,6 +182,7 @@ func TestReadFileAndMkdir(t *testing.T) {
 // TestNamesOfTheHost: in folder mode programs can see the host's names of files, and
 // these names work, too.
 func TestNamesOfTheHost(t *testing.T) {
+	t.Parallel()
 	h := openHost(t, Options{Mode: Folder})
 	b := newBox(t, h, backend.Config{Mounts: []backend.Mount{{Path: "/vercel/data", Drive: "d", Keep: true}}})
 	sh(t, b, "echo here >file; mkdir dir; echo there >/vercel/data/file")
@@ -190,6 +195,7 @@ func TestNamesOfTheHost(t *testing.T) {
 // TestWrittenProgramsRun: a written program can be run at once, even while other
 // processes are started, which briefly inherit files that are open for writing.
 func TestWrittenProgramsRun(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, h *Host) {
 		if h.Mode() == Namespace && os.Getuid() != 0 {
 			needs.Other(t, "unshare starts the programs")

@@ -30,6 +30,7 @@ const hosted = "/usr/share"
 // TestFlattenedChain flattens a chain that contains everything that overlayfs records,
 // and compares what boxes see before and after.
 func TestFlattenedChain(t *testing.T) {
+	t.Parallel()
 	h := openHost(t, Options{Mode: Namespace})
 	scripts := []string{
 		"mkdir -p a/b/c d e/f gone/deep; echo 1 > a/b/c/one; echo 2 > d/two; echo x > gone/deep/x; echo e > e/f/e; ln d/two d/zwei; mkfifo pipe; mkdir odd; touch odd/kept; touch brief; touch -d 2001-02-03T04:05:06.789 d",
@@ -136,6 +137,7 @@ func sorted(lines string) string {
 // TestFlattenedLayersOutliveTheHost: the layer that replaces a chain is found after a
 // restart, and a box that uses it keeps it.
 func TestFlattenedLayersOutliveTheHost(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "a dir:with,odd\\name")
 	h := openHost(t, Options{Mode: Namespace, Dir: dir})
 	h.store.longest = 2
@@ -148,10 +150,13 @@ func TestFlattenedLayersOutliveTheHost(t *testing.T) {
 	require.NotEmpty(t, flat)
 	long := freeze(t, h, freeze(t, h, freeze(t, h, "", "true"), "true"), "true")
 	require.NoError(t, h.Close())
+	litter := filepath.Join(dir, h.Kind(), "l", "litter") // of a killed host
+	require.NoError(t, os.Mkdir(litter, 0o755))
 	_, err := h.New(t.Context(), backend.Config{Layer: long})
 	require.ErrorIs(t, err, backend.ErrStopped)
 
 	h = openHost(t, Options{Mode: Namespace, Dir: dir})
+	assert.NoDirExists(t, litter)
 	require.NoError(t, h.KeepOnly([]backend.LayerID{layer}))
 	assert.Equal(t, flat, h.store.layers[layer].Flat)
 	b := newBox(t, h, backend.Config{Layer: layer})

@@ -12,6 +12,7 @@ import (
 
 // TestOutputThatCannotBeDelivered: a command continues if its output can't be delivered.
 func TestOutputThatCannotBeDelivered(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, backend.Config{})
 		var out buffer
@@ -34,6 +35,7 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // TestPanicOfAThread: a panic on a thread is an error for the caller that waits.
 func TestPanicOfAThread(t *testing.T) {
+	t.Parallel()
 	fail := func() error { panic("on a thread") }
 	for _, err := range []error{backend.OnThread(fail), onPool(fail)} {
 		require.ErrorContains(t, err, "on a thread")

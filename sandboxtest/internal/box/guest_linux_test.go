@@ -65,6 +65,7 @@ func TestGuestsElsewhere(t *testing.T) {
 
 // TestTerminalsOfGuests: a program can open its terminal by name.
 func TestTerminalsOfGuests(t *testing.T) {
+	t.Parallel()
 	h := openHost(t, Options{Mode: Folder})
 	b := newBox(t, h, backend.Config{})
 	out, _, code := run(t, b, backend.Spec{Path: "sh", Args: []string{"-c", `echo here >"$(tty)"; echo there >/dev/stdout`}, TTY: &backend.Size{Cols: 80, Rows: 24}})
@@ -75,6 +76,7 @@ func TestTerminalsOfGuests(t *testing.T) {
 // TestProcessesOfGuests: a root that may not look into other users' processes, as in a
 // container, finds processes that have left their group.
 func TestProcessesOfGuests(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		needs.Missing(t, "root")
 	}
@@ -88,6 +90,7 @@ func TestProcessesOfGuests(t *testing.T) {
 // TestNoPrivilegesInFolders: set-user-ID programs of the machine, such as sudo, give a
 // command no rights.
 func TestNoPrivilegesInFolders(t *testing.T) {
+	t.Parallel()
 	h := openHost(t, Options{Mode: Folder})
 	b := newBox(t, h, backend.Config{})
 	for _, user := range []string{"", backend.RootUser} {

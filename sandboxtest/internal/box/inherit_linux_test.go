@@ -134,6 +134,7 @@ var (
 // TestWhatABoxInherits: a program in a box has nothing of the process that started the
 // emulator except what is listed.
 func TestWhatABoxInherits(t *testing.T) {
+	t.Parallel()
 	const inside = "SANDBOX_TEST_INHERITS"
 	if os.Getenv(inside) != "" {
 		whatABoxInherits(t)
@@ -254,6 +255,7 @@ func assertInherits(t *testing.T, b *Box, probe string, allowed []string) {
 // TestRemovedDirectory: a box works although a directory of the machine that existed when
 // the host started, such as a user's home, was removed.
 func TestRemovedDirectory(t *testing.T) {
+	t.Parallel()
 	const inside = "SANDBOX_TEST_REMOVED_HOME"
 	if gone := os.Getenv(inside); gone != "" {
 		h, err := NewHost(Options{Mode: Namespace})

@@ -16,6 +16,7 @@ import (
 )
 
 func TestUsersInsideTheBox(t *testing.T) {
+	t.Parallel()
 	h := openHost(t, Options{Mode: Namespace})
 	b := newBox(t, h, backend.Config{Hostname: "my box"})
 	assert.Equal(t, "vercel-sandbox vercel-sandbox 1000 1000", sh(t, b, "echo $(id -un) $(id -gn) $(id -u) $(id -g)"))

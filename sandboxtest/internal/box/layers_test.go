@@ -25,6 +25,7 @@ func freeze(t testing.TB, h *Host, from backend.LayerID, script string) backend.
 }
 
 func TestLayersStack(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, h *Host) {
 		first := freeze(t, h, "", "mkdir dir; echo 1 > dir/one; echo 2 > two; echo 3 > three; mkdir -p gone/deep; echo x > gone/deep/x")
 		second := freeze(t, h, first, "mv dir moved; rm two; echo changed > three; rm -r gone; mkdir gone; echo y > gone/y; ln -s three link")
@@ -37,6 +38,7 @@ func TestLayersStack(t *testing.T) {
 }
 
 func TestLongChain(t *testing.T) {
+	t.Parallel()
 	h := openHost(t, Options{Mode: Namespace})
 	const length = 120
 	var layer backend.LayerID
@@ -51,6 +53,7 @@ func TestLongChain(t *testing.T) {
 	}
 	b := newBox(t, h, backend.Config{Layer: layer})
 	assert.Equal(t, fmt.Sprint(length), sh(t, b, "ls | wc -l"))
+	assert.NotEmpty(t, h.store.layers[layer].Flat, "a long chain becomes one layer")
 	if !needs.Slow() {
 		return // more layers than the kernel takes become one in the same way
 	}
@@ -66,6 +69,7 @@ func TestLongChain(t *testing.T) {
 }
 
 func TestRemovedLayersStayUnderOthers(t *testing.T) {
+	t.Parallel()
 	needs.Long(t, "TestFlattenedLayersOutliveTheHost removes a layer under a box as well")
 	eachMode(t, func(t *testing.T, h *Host) {
 		trees := func() int {
@@ -88,6 +92,7 @@ func TestRemovedLayersStayUnderOthers(t *testing.T) {
 }
 
 func TestLayersOutliveTheHost(t *testing.T) {
+	t.Parallel()
 	needs.Long(t, "tests of the server's state see the same by day")
 	for _, mode := range []Mode{Namespace, Folder} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -118,6 +123,7 @@ func TestLayersOutliveTheHost(t *testing.T) {
 }
 
 func TestBoxStates(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, backend.Config{})
 		_, _, err := b.Freeze()
@@ -153,6 +159,7 @@ func TestSweepOfDeadHosts(t *testing.T) {
 }
 
 func TestUnknownMode(t *testing.T) {
+	t.Parallel()
 	_, err := NewHost(Options{Mode: "vm"})
 	require.ErrorContains(t, err, "vm")
 }

@@ -59,6 +59,7 @@ func dialText(t *testing.T, b *Box, port int) string {
 }
 
 func TestBoxesListenOnTheSamePort(t *testing.T) {
+	t.Parallel()
 	h := openNetworked(t)
 	one, two, denied := newBox(t, h, backend.Config{}), newBox(t, h, backend.Config{}), newBox(t, h, backend.Config{DenyNetwork: true})
 	needs.Programs(t, "python3")
@@ -79,6 +80,7 @@ func TestBoxesListenOnTheSamePort(t *testing.T) {
 }
 
 func TestDialInFolderMode(t *testing.T) {
+	t.Parallel()
 	h := openHost(t, Options{Mode: Folder})
 	b := newBox(t, h, backend.Config{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -145,6 +147,7 @@ func echo(t *testing.T) (tcp, udp int) {
 // TestNetworkLeadsOutsideUntilDenied: a policy that denies everything breaks the
 // connections of a running box and refuses new ones, until another policy is set.
 func TestNetworkLeadsOutsideUntilDenied(t *testing.T) {
+	t.Parallel()
 	h := openNetworked(t)
 	needs.Programs(t, "python3", "bash")
 	site, err := firewall.NewSite(firewall.Options{Guard: h.guard, Log: h.log})
@@ -210,6 +213,7 @@ sys.exit(1)
 }
 
 func TestDeniedWithoutTUN(t *testing.T) {
+	t.Parallel()
 	h := openHost(t, Options{Mode: Namespace})
 	local, ok := h.backend.(*namespaces.Backend)
 	if !ok {

@@ -18,6 +18,7 @@ import (
 // TestRemoveAll removes a tree with read-only directories, and changes nothing behind a
 // link.
 func TestRemoveAll(t *testing.T) {
+	t.Parallel()
 	base := t.TempDir()
 	outside, dir := filepath.Join(base, "outside"), filepath.Join(base, "dir")
 	require.NoError(t, os.Mkdir(outside, 0o555))
@@ -35,6 +36,7 @@ func TestRemoveAll(t *testing.T) {
 // TestSweepLeavesOthersAlone: in a shared folder, another user has created a directory
 // that looks like ours.
 func TestSweepLeavesOthersAlone(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		needs.Missing(t, "root, to give a directory to another user")
 	}

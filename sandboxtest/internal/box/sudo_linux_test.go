@@ -120,6 +120,7 @@ func TestSudo(t *testing.T) {
 // TestReplacedProgram: an emulator whose program is replaced while it runs, as by an
 // upgrade, still creates sandboxes with sudo.
 func TestReplacedProgram(t *testing.T) {
+	t.Parallel()
 	const again = "SANDBOX_TEST_REPLACE"
 	if program := os.Getenv(again); program != "" {
 		h := openWithUsers(t)
