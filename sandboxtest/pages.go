@@ -47,7 +47,7 @@ func timeKey(t wire.Time) string {
 	return "00000000000000000000"[:max(0, 20-len(text))] + text
 }
 
-// flag reads a boolean parameter of the query. A missing one is true.
+// flag reads a boolean parameter of the query. A missing one is false.
 func (c *call) flag(name string) (bool, error) {
 	switch c.r.URL.Query().Get(name) {
 	case "true":

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
@@ -36,10 +35,8 @@ func (op Operation) quota() quota {
 
 // rateLimits counts requests by their quota.
 type rateLimits struct {
-	// enforced is Options.RateLimits unless the control API has changed it.
-	enforced atomic.Bool
-	mu       sync.Mutex
-	windows  map[string]*rateWindow
+	mu      sync.Mutex
+	windows map[string]*rateWindow
 }
 
 type rateWindow struct {
@@ -68,7 +65,7 @@ func (l *rateLimits) take(q quota, now time.Time) (left int, ends time.Time) {
 func (c *call) limitRate(op Operation) *reply.Error {
 	q, now := op.quota(), c.s.store.Clock.Now()
 	left, ends := q.limit-1, now.Add(q.window)
-	if c.s.rates.enforced.Load() {
+	if c.s.opts.RateLimits {
 		left, ends = c.s.rates.take(q, now)
 	}
 	h := c.w.Header()

@@ -24,8 +24,8 @@ import (
 type Mode string
 
 const (
-	// Auto is Namespace where available, and Folder elsewhere, but never Folder
-	// with the rights of root.
+	// Auto is Namespace where available, else Folder, but never Folder with the
+	// rights of root.
 	Auto Mode = ""
 	// Namespace gives each sandbox a root file system, processes and a network
 	// of its own, and copy-on-write snapshots. It needs Linux, and root or
@@ -54,40 +54,40 @@ type Options struct {
 	// Token is the bearer token that clients must send. Empty means one
 	// generated for this server; see [Server.Credentials].
 	Token string `secret:"value"`
-	// ControlToken is the bearer token of the control API, by which programs in
-	// any language do what tests in Go do with methods of the server; see
+	// ControlToken is the bearer token of the control API, which gives programs in
+	// any language what Go tests do with methods of the server; see
 	// [Server.ControlURL]. Empty means no control API.
 	ControlToken string `secret:"value"`
-	// Hosts are names, without a port, by which requests may reach the server
-	// in addition to localhost, [HostName] and every numeric address, for
-	// example the name of the container that it runs in. Requests with another
-	// name are refused, since they may come from a web page.
+	// Hosts are names, without a port, by which requests may reach the server,
+	// for example the name of its container. Requests may always use localhost,
+	// [HostName] and every numeric address. Requests with another name are
+	// refused, because they may come from a web page.
 	Hosts []string
-	// Names are servers that stand in for others: sandboxes find them under the
-	// name that is the key. The value is host:port, to which every connection
-	// to the name is passed unchanged, or http://host:port: TLS then ends at
-	// the firewall, with a certificate that programs in sandboxes trust, and
-	// the server receives plain HTTP, like an httptest.Server. Forward URLs of
-	// network policies find them as well. It requires what
-	// [Enforcement].Policies requires.
+	// Names are servers that replace others. The key is the name under which
+	// sandboxes find the server. The value is either host:port or
+	// http://host:port. Connections to host:port are passed unchanged. With
+	// http://host:port, TLS ends at the firewall, with a certificate that
+	// programs in sandboxes trust, and the server receives plain HTTP, like an
+	// httptest.Server. Forward URLs of network policies find these servers, too.
+	// Names requires what [Enforcement].Policies requires.
 	Names map[string]string
 	// Images are names of images, as in CreateOptions.Image, for example "team/tools"
-	// or "team/tools:v1", that exist in addition to those of the service. Each stands
-	// for the programs of this machine: to have others, run sandbox-emulator in a
-	// container. Any other name is reported as an image that does not exist.
+	// or "team/tools:v1", that exist in addition to those of the service. Each has the
+	// programs of this machine: for others, run sandbox-emulator in a container. Any
+	// other name is an image that does not exist.
 	Images []string
 	// HomeFolders are folders in the home directories of the machine's users that
-	// sandboxes can read in namespace mode, relative to a home, such as .nvm. Of homes
-	// they see nothing else but the folders that PATH names.
+	// sandboxes can read in namespace mode, relative to a home, such as .nvm. Sandboxes
+	// see nothing else of homes except the folders that PATH names.
 	HomeFolders []string
 	// Hidden are folders of this machine that sandboxes don't see in namespace mode,
 	// such as one with the keys of the program that starts the server. They must
-	// exist. What is hidden without them is in docs/isolation.md, Dir included.
+	// exist. Dir is always hidden; docs/isolation.md lists what else is.
 	Hidden []string
 	// RefuseUnenforced refuses network policies that have no effect on this
-	// machine, which are accepted with a warning otherwise: see
-	// [Enforcement].Policies. A program that isolates strangers' code by a policy
-	// is better told than fooled.
+	// machine. Otherwise they are accepted with a warning. Set it for a program
+	// that relies on a policy to isolate untrusted code. See
+	// [Enforcement].Policies.
 	RefuseUnenforced bool
 	// Authority signs the tokens sent to forward URLs. Nil means one that is
 	// created when it is first needed; see [Server.Authority].
@@ -100,15 +100,15 @@ type Options struct {
 	// choose for commands.
 	CommandIDs CommandIDs
 
-	// Realistic makes the server as slow as the service, by its clock: a stop
-	// takes 1 to 2.7 seconds, during which the session is stopping, and a
-	// snapshot 3.7 and another 12 for each GiB of new files. The response to the
-	// stop of a persistent sandbox comes before its new snapshot is the current
-	// one, and a resume waits for the previous session. [New] sets it if the
-	// environment variable SANDBOX_TEST_REALISTIC is 1: running a whole test suite
-	// once in that way shows what depends on a service that is faster than the real
-	// one. Otherwise stops and snapshots take as long as the work, and the response
-	// waits for their end.
+	// Realistic makes the server as slow as the service, by its clock. A stop
+	// takes 1 to 2.7 seconds, during which the session is stopping. A snapshot
+	// takes 3.7 seconds and another 12 for each GiB of new files. The response to
+	// the stop of a persistent sandbox comes before its new snapshot is the current
+	// one, and a resume waits for the previous session. Otherwise stops and
+	// snapshots take as long as the work, and the response waits for their end.
+	// [New] sets it if the environment variable SANDBOX_TEST_REALISTIC is 1: run a
+	// whole test suite once in that way to find the tests that depend on a faster
+	// service than the real one.
 	Realistic bool
 	// RateLimits counts requests and responds with 429 to those above the limits of the
 	// service: 20 creations in three seconds, 20 deletions in one, 1000 other requests in
@@ -122,9 +122,9 @@ type Options struct {
 	// BodyTimeout is how long a JSON body may take, and how long an upload, or
 	// the server of a tarball source, may pause. Zero means 30 seconds.
 	BodyTimeout time.Duration
-	// Logger receives what is unusual about the machine, and once that a client
-	// asks for a version of the API that there is not. Nil disables logging.
-	// Requests are not logged; see OnRequest.
+	// Logger receives what is unusual about the machine, and one warning about
+	// clients that request version 1 of the API. Nil disables logging. Requests
+	// are not logged; see OnRequest.
 	Logger *slog.Logger
 	// OnRequest, if not nil, is called at the end of each request, by its
 	// goroutine.
@@ -200,7 +200,6 @@ func NewServer(opts *Options) (*Server, error) {
 		return nil, fmt.Errorf("sandboxtest: %w", err)
 	}
 	s := &Server{opts: o}
-	s.rates.enforced.Store(o.RateLimits)
 	var err error
 	if s.oidcToken, err = newOIDCToken(o.Token, time.Now()); err != nil {
 		return nil, fmt.Errorf("sandboxtest: %w", err)
@@ -267,7 +266,7 @@ func (s *Server) open() (err error) {
 		return err
 	}
 	if ip := s.listener.Addr().(*net.TCPAddr).IP; !ip.IsLoopback() {
-		s.opts.Logger.Warn("other machines can reach the emulator: whoever has its token can run commands on this one", "address", s.listener.Addr())
+		s.opts.Logger.Warn("other machines can reach the emulator: anyone who has its token can run commands on this one", "address", s.listener.Addr())
 	}
 	host, _, err := net.SplitHostPort(s.address())
 	if err != nil {
@@ -300,9 +299,9 @@ func (s *Server) Now() time.Time { return s.store.Clock.Now() }
 
 // Advance moves the server's clock forward by d: sessions and commands reach
 // their timeouts, snapshots their expiry, transitional states their end. It
-// returns when all of that has happened. This machine's clock stays as it is: what goes by
-// [sandbox.Client.Age] too, as packages agent and pool do before they delete, needs an
-// [Options.Start] that is long enough ago.
+// returns when all of that has happened. It does not move this machine's clock.
+// Code that also checks [sandbox.Client.Age], as packages agent and pool do
+// before they delete, needs an [Options.Start] that is long enough ago.
 func (s *Server) Advance(d time.Duration) { s.store.Clock.Advance(d) }
 
 // Close stops the server: it ends all processes, closes all connections, and
@@ -311,8 +310,8 @@ func (s *Server) Advance(d time.Duration) { s.store.Clock.Advance(d) }
 // names those whose files could not be saved, for example because the disk is
 // full. Close may be called more than once.
 //
-// On Linux without root one process of this program, which servers share, stays for
-// up to five seconds for the next.
+// On Linux without root, a process that servers share stays for up to five seconds, for
+// the next server.
 func (s *Server) Close() error {
 	s.closeOnce.Do(func() { s.closeErr = s.close() })
 	return s.closeErr

@@ -426,15 +426,11 @@ type toForwardURL Firewall
 
 func (f *toForwardURL) RoundTrip(r *http.Request) (*http.Response, error) {
 	if f.site.names.plain(plainName(r.URL.Hostname())) {
-		r.URL = cloneURL(r.URL)
-		r.URL.Scheme = "http"
+		plain := *r.URL
+		plain.Scheme = "http"
+		r.URL = &plain
 	}
 	return f.forward.RoundTrip(r)
-}
-
-func cloneURL(u *url.URL) *url.URL {
-	out := *u
-	return &out
 }
 
 func respondByRule(w http.ResponseWriter, rule *rule) {

@@ -76,35 +76,30 @@ func (r reference) madeUpDigest() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// images maps the names of Options.Images to the digests that responses show.
-// They never change.
-type images struct{ pins map[string]string }
-
 // openImages reads the names in Options.Images.
 func (st *Store) openImages() error {
-	st.images = &images{pins: make(map[string]string)}
 	for _, name := range st.opts.Images {
 		ref, err := parseReference(name)
 		if err != nil || ref.digest != "" {
 			return fmt.Errorf("Options.Images: %.512q is not the name of an image, as in team/tools:v1", name)
 		}
-		st.images.pins[ref.name()] = ref.madeUpDigest()
+		st.digests[ref.name()] = ref.madeUpDigest()
 	}
 	return nil
 }
 
-// pin returns an image as the service shows it.
-func (i *images) pin(image string) (string, error) {
+// PinImage returns an image as the service shows it.
+func (st *Store) PinImage(image string) (string, error) {
 	ref, err := parseReference(image)
 	if err != nil {
 		return "", err
 	}
 	if ref.digest == "" {
-		if i.pins[ref.name()] == "" && !ref.managed() {
+		if st.digests[ref.name()] == "" && !ref.managed() {
 			return "", errImageNotFound
 		}
 		ref.digest = ref.madeUpDigest()
-	} else if !ref.managed() && !slices.Contains(slices.Collect(maps.Values(i.pins)), ref.digest) {
+	} else if !ref.managed() && !slices.Contains(slices.Collect(maps.Values(st.digests)), ref.digest) {
 		return "", errImageNotFound
 	}
 	return ref.pinned(), nil

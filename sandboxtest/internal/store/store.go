@@ -1,8 +1,7 @@
-// Package store holds all that the emulator's API knows, and starts and ends what
-// runs: sandboxes and their sessions, snapshots, drives, commands and ports. Its
-// seam is [Store]; the handlers of the API call it, and it knows nothing of them.
-// Package sandboxtest tests it through the API; only the logs of commands are tested
-// here.
+// Package store holds the state of the emulator's API: sandboxes and their sessions,
+// snapshots, drives, commands and ports. It starts and ends what runs. The handlers of
+// the API call [Store], which knows nothing of them. Package sandboxtest tests it through
+// the API; only the logs of commands and the clock are tested here.
 package store
 
 import (
@@ -29,7 +28,7 @@ type Options struct {
 	Start               time.Time
 	Realistic           bool
 	RefuseUnenforced    bool
-	Firewall            firewall.Options // but for its guard and its log
+	Firewall            firewall.Options // without its guard and its log
 	Log                 *slog.Logger
 	// Team is the ID of the team that sandboxes belong to.
 	Team string
@@ -39,21 +38,23 @@ type Options struct {
 	Missing func() error
 }
 
-// Store holds all that the API knows, and starts and ends what runs. Its lock
-// guards the fields of every sandbox, session, snapshot and drive, and is never
-// held while a machine works or a client is written to.
+// Store holds the state of the API. Its lock guards the fields of every sandbox, session,
+// snapshot and drive. It is never held while a machine works or during a write to a
+// client.
 //
-// The locks show in names: a function that ends in Locked is called with the
-// store's lock held, one that ends in InOp with the op of its sandbox, which is
-// taken before it. Every other one takes what it needs.
+// Names show the locks. The caller of a function whose name ends in Locked holds the
+// store's lock. The caller of one that ends in InOp holds the op of its sandbox, which is
+// locked before the store's lock. Every other function takes the locks that it needs.
 type Store struct {
-	opts   Options
-	Clock  *Clock
-	guard  *guard.Guard // of the goroutines that handle what sandboxes send
-	Host   *box.Host
-	site   *firewall.Site
-	images *images
-	spool  string
+	opts  Options
+	Clock *Clock
+	guard *guard.Guard // of the goroutines that handle what sandboxes send
+	Host  *box.Host
+	site  *firewall.Site
+	// digests has the names of Options.Images and the digests that responses show. It
+	// never changes after Open.
+	digests map[string]string
+	spool   string
 	// unlockSpool releases the spool, so that others can remove it.
 	unlockSpool func() error
 	routesHost  string    // where the ports of sandboxes are
@@ -92,6 +93,7 @@ func New(opts Options) *Store {
 		sessions:  make(map[string]*Session),
 		snapshots: make(map[string]*Snapshot),
 		drives:    make(map[Key]*drive),
+		digests:   make(map[string]string),
 		saver:     saver{wake: make(chan struct{}, 1)},
 	}
 	if !opts.Start.IsZero() {
@@ -144,7 +146,7 @@ func (st *Store) Enter() bool {
 	return !st.closed
 }
 
-// Leave takes an Enter back.
+// Leave undoes an Enter.
 func (st *Store) Leave() { st.background.Done() }
 
 // Spawn runs f in the background, and Close waits for it. It does nothing if the store is
@@ -230,6 +232,3 @@ func (st *Store) OnClose(f func()) (stop func() bool) { return context.AfterFunc
 
 // Closing reports whether the store is closing.
 func (st *Store) Closing() bool { return st.ctx.Err() != nil }
-
-// PinImage returns an image as the service shows it.
-func (st *Store) PinImage(image string) (string, error) { return st.images.pin(image) }

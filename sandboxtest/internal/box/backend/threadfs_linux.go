@@ -3,7 +3,6 @@ package backend
 import (
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 	"unsafe"
 
@@ -32,25 +31,6 @@ func setThreadGroups(groups []uint32) error {
 		return os.NewSyscallError("setgroups", errno)
 	}
 	return nil
-}
-
-// DiskUsage returns the disk space of a tree.
-func DiskUsage(dir string) (int64, error) {
-	var size int64
-	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		if info.Mode().IsRegular() {
-			size += StoredSize(info)
-		}
-		return nil
-	})
-	return size, err
 }
 
 // Descriptor returns a file's descriptor without making the file blocking, as Fd

@@ -63,3 +63,22 @@ func RemoveAll(dir string) error {
 	}
 	return os.RemoveAll(dir)
 }
+
+// DiskUsage returns the disk space of the files in a tree.
+func DiskUsage(dir string) (int64, error) {
+	var size int64
+	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // a last process of the box has just removed it
+		}
+		if err == nil && info.Mode().IsRegular() {
+			size += StoredSize(info)
+		}
+		return err
+	})
+	return size, err
+}

@@ -309,19 +309,6 @@ func (m *machine) Freeze() (string, int64, error) {
 	if err := m.guest.do(m.unlinkDrives); err != nil {
 		return "", 0, err
 	}
-	var size int64
-	err := filepath.WalkDir(m.root, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := d.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err == nil && info.Mode().IsRegular() {
-			size += backend.StoredSize(info)
-		}
-		return err
-	})
+	size, err := backend.DiskUsage(m.root)
 	return m.root, size, err
 }
