@@ -12,12 +12,11 @@ const (
 	projectID = "prj_emulator"
 )
 
-// Credentials returns the credentials that the server accepts: its token, which
-// is [Options].Token or one generated for this server, with a team and a
-// project of the emulator's own, which another team is refused with a 403, as by
-// the platform. Any other project is created by using it, in any team. A client
-// that has the token alone finds that team, and the default project, which it may
-// have to create, like at the platform.
+// Credentials returns the credentials that the server accepts: its token, and the
+// emulator's own team and project. The token is [Options].Token, or one generated
+// for this server. As on the platform, another team gets a 403 for that project.
+// Any other project is created by using it, in any team. A client that has only
+// the token finds that team and the default project, which it may have to create.
 func (s *Server) Credentials() auth.Credentials {
 	return auth.Credentials{Token: s.opts.Token, TeamID: teamID, ProjectID: projectID}
 }

@@ -77,7 +77,7 @@ func (c *call) runCommand() error {
 	atStart.ExitCode, atStart.DurationMs = nil, nil
 	stream := c.stream()
 	if err := stream.record(wire.CommandResponse{Command: atStart}); err != nil {
-		return nil // the client has gone; the command goes on
+		return nil // the client has gone; the command continues
 	}
 	if p.Logs {
 		if err := cmd.CopyLog(c.ctx, c.w, stream.flush); err != nil {

@@ -1,12 +1,11 @@
 // Package sandboxtest is to the Vercel Sandbox API what net/http/httptest is to
-// HTTP: a real server, in this process or, with cmd/sandbox-emulator, alongside
-// any other, whose behavior clients in any language can't tell from the
-// service's.
+// HTTP: a real server. It runs in this process or, as cmd/sandbox-emulator, in a
+// process of its own. Clients in any language can't tell it from the service.
 //
 // It runs real processes on real files. Output is streamed as it is written,
 // signals are delivered, timeouts kill, and stopping a session ends all of its
-// processes; persistent sandboxes come back from the snapshot of their last
-// stop, and snapshots, forks and rollbacks have the right files; drives outlive
+// processes. Persistent sandboxes resume from the snapshot of their last stop.
+// Snapshots, forks and rollbacks have the right files, and drives outlive
 // sandboxes. All operations of versions 2 and later of the API are implemented,
 // with their statuses and error codes, limits, filters, orders and cursors.
 // docs/maintainers/platform.md lists how each of these is known.
@@ -20,20 +19,20 @@
 // # Modes
 //
 // In [Namespace] mode (Linux, as root or where unprivileged user namespaces are
-// allowed) each sandbox has its own root over the host's: it contains its
-// working directory (/vercel, or /vercel/sandbox with a runtime) and the host's
-// programs, and nothing that a command writes reaches the host's files. Its
-// processes and network are its own too. Snapshots are copy-on-write layers,
-// which cost the same whatever their size; a sandbox may be stopped and resumed
-// any number of times, since a resume merges a chain of more than a hundred
-// layers into one.
+// allowed) each sandbox has its own root over the host's. It contains the
+// sandbox's working directory (/vercel, or /vercel/sandbox with a runtime) and
+// the host's programs. Nothing that a command writes reaches the host's files.
+// Each sandbox also has its own processes and network. Snapshots are
+// copy-on-write layers, which cost the same whatever their size. A sandbox may
+// be stopped and resumed any number of times: a resume merges a chain of more
+// than a hundred layers into one.
 //
 // In [Folder] mode (everywhere) commands are processes of the host that work in
 // a directory. The sandbox's own directories are translated in the working
 // directory, the arguments and the environment of a command, but not in what
-// programs read and write; there is no other user, and on Linux sudo fails; the
-// network is the host's, so that two sandboxes can't listen on the same port; and
-// snapshots are copies. A server that is root runs the commands as the host's
+// programs read and write. There is no other user, and on Linux sudo fails. The
+// network is the host's, so two sandboxes can't listen on the same port.
+// Snapshots are copies. A server that is root runs the commands as the host's
 // user nobody. Where it can't, it runs them as root only if [Options].Mode
 // requires this mode, and does not start otherwise. [Server.Mode] returns the mode
 // in use.
@@ -48,30 +47,30 @@
 //
 // Network policies are enforced where the machine supports it
 // ([Enforcement].Policies: in [Namespace] mode, with /dev/net/tun), and can
-// change while commands run. TLS connections are allowed by the name that the
-// client asks for, and lead to the server of that name, whatever address the client used; names that
-// no domain allows do not resolve; everything else, including plain HTTP, is
-// decided by address ranges, of which the denied ones take precedence. Where a
-// domain has rules, TLS ends at the firewall, with a certificate that curl,
-// git, Node, Python and Go trust in the sandbox: headers are set, and requests
-// get a fixed response or are sent to a forward URL with a token for which
-// [Server.Authority] has the keys, so that package proxy can be tested from
+// change while commands run. A TLS connection is allowed by the name that the
+// client requests, and leads to the server of that name, whatever address the
+// client used. Names that no domain allows do not resolve. Address ranges decide
+// about everything else, including plain HTTP; denied ranges take precedence.
+// If a domain has rules, TLS ends at the firewall, with a certificate that curl,
+// git, Node, Python and Go trust in the sandbox. The rules then set headers,
+// return a fixed response, or send the request to a forward URL with a token for
+// which [Server.Authority] has the keys, so a test can cover package proxy from
 // end to end. A request that matches no rule is sent unchanged.
 //
-// [Options].Names lets servers of the test stand in for those of the internet:
+// With [Options].Names, servers of the test replace those of the internet:
 //
 //	srv := sandboxtest.New(t, &sandboxtest.Options{
 //		Names: map[string]string{"api.example.com": apiServer.URL}, // an httptest.Server
 //	})
 //
-// Where no source tells, this is assumed: of overlapping domains the one with
-// the most labels applies; a star within a domain is one label; a star alone is
-// every name, but only with TLS; address ranges are not inspected.
+// These rules are assumptions, for want of a source: of overlapping domains the
+// one with the most labels applies; a star within a domain is one label; a star
+// alone is every name, but only with TLS; address ranges are not inspected.
 //
 // # Images
 //
-// The service's images are represented by the programs of this machine.
-// [Options].Images names others, for which the same programs stand.
+// The programs of this machine represent those of the service's images, and of
+// the images that [Options].Images names.
 //
 // # Time
 //
@@ -83,14 +82,14 @@
 // # Failures
 //
 // [Server.Inject] simulates what networks, gateways and rate limits do to
-// requests, and [Server.Crash] a machine that dies. [Server.HandleCommand] lets
-// a Go function stand in for a program that is slow or not installed.
+// requests, and [Server.Crash] a machine that dies. [Server.HandleCommand]
+// replaces a program that is slow or not installed by a Go function.
 // [Options].RateLimits rejects what the service would reject, and
 // [Options].CommandIDs simulates a service that does not honor such IDs.
 //
 // # Limitations
 //
-// Runtimes and images are represented by the host's own programs, with the user
+// The host's own programs represent those of runtimes and images, with the user
 // and the directories of each. All regions are this machine, networks are empty,
 // and drives may grow beyond their size. Plans and their quotas are accepted and
 // reported, but have no effect.

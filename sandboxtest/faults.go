@@ -156,7 +156,7 @@ func (w *faultWriter) Write(p []byte) (int, error) {
 	}
 	if limit := w.fault.CutAfterBytes; limit > 0 {
 		if left := limit - w.sent; int64(len(p)) >= left {
-			_, _ = w.ResponseWriter.Write(p[:left]) // it breaks off here in any case
+			_, _ = w.ResponseWriter.Write(p[:left]) // the connection breaks anyway
 			_ = http.NewResponseController(w.ResponseWriter).Flush()
 			if w.fault.EndCleanly {
 				panic(errResponded)

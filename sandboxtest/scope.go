@@ -10,12 +10,12 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
-// defaultProject is the project that clients use which are told of none. Unlike
-// others it is not there before it has been created, or used.
+// defaultProject is the project of clients that name none. Unlike other projects, it does
+// not exist before a client has created or used it.
 const defaultProject = "vercel-sandbox-default-project"
 
-// serveScope serves what clients that have a token alone ask, to find their team
-// and project. It reports whether the request is one of those.
+// serveScope responds to the requests by which a client that has only a token finds its
+// team and project. It reports whether the request is one of them.
 func (s *Server) serveScope(w http.ResponseWriter, r *http.Request, escapedPath string) bool {
 	answer := s.scopeAnswer(r, escapedPath)
 	if answer == nil {
@@ -34,8 +34,8 @@ func (s *Server) serveScope(w http.ResponseWriter, r *http.Request, escapedPath 
 	return true
 }
 
-// scopeAnswer returns what answers a request to find a team or a project; nil if
-// it is none.
+// scopeAnswer returns the function that handles a request about a user, team or project.
+// It returns nil for any other request.
 func (s *Server) scopeAnswer(r *http.Request, escapedPath string) func() (any, *reply.Error) {
 	team := map[string]any{
 		"id": teamID, "slug": teamSlug, "updatedAt": 1,
@@ -63,7 +63,8 @@ func (s *Server) scopeAnswer(r *http.Request, escapedPath string) func() (any, *
 	return nil
 }
 
-// findProject finds a project in the token's team; in others it may look for none.
+// findProject handles the look-up of a project. Every project exists, except the default
+// one until it is created or used.
 func (s *Server) findProject(r *http.Request, name string) (any, *reply.Error) {
 	if failure := wrongTeam(r, projectID); failure != nil {
 		return nil, failure
@@ -74,8 +75,7 @@ func (s *Server) findProject(r *http.Request, name string) (any, *reply.Error) {
 	return map[string]string{"id": name, "name": name}, nil
 }
 
-// createProject creates a project. Those other than the default one are there
-// already.
+// createProject creates a project. All except the default one exist already.
 func (s *Server) createProject(r *http.Request) (any, *reply.Error) {
 	if failure := wrongTeam(r, projectID); failure != nil {
 		return nil, failure

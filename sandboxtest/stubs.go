@@ -18,7 +18,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
 
-// Invocation is a command that a [CommandHandler] stands in for.
+// Invocation is a command that a [CommandHandler] replaces.
 type Invocation struct {
 	// Sandbox is the name of the sandbox and Session the ID of its session.
 	Sandbox, Session string
@@ -73,7 +73,7 @@ func (inv *Invocation) WriteFile(name string, data []byte, perm fs.FileMode) err
 	return inv.machine.Extract(context.Background(), &archive, "/")
 }
 
-// CommandHandler stands in for a program. It returns the exit code. ctx ends
+// CommandHandler replaces a program. It returns the exit code. ctx ends
 // when the command is killed, times out, or its session stops; the exit code
 // is then that of the signal, whatever the handler returns. A handler that
 // does not return then holds up the stop of its session.
@@ -90,8 +90,8 @@ type stub struct {
 	handle CommandHandler
 }
 
-// HandleCommand makes handler stand in for the commands that match pattern, in
-// all sandboxes. A pattern consists of words separated by spaces: the first
+// HandleCommand makes handler replace the commands that match pattern, in all
+// sandboxes. A pattern consists of words separated by spaces: the first
 // matches the name of the program, the others its first arguments, and each may
 // have the wildcards of [path.Match], except that "*" also matches "/". "npm
 // install" matches npm install --save-dev x, and "git" all of git. Of several

@@ -20,16 +20,16 @@
 //	-addr ADDR    listen on ADDR; the default is a free port of 127.0.0.1
 //	-host NAME    answer requests to NAME too, such as a container's name for others;
 //	              may be given several times
-//	-mode MODE    insist on "namespace" or "folder"; see package sandboxtest
-//	-token TOKEN  ask clients for TOKEN instead of one made up for this run; other
-//	              users of the machine can see the arguments of a program
-//	-image NAME   let sandboxes be made of the image NAME, for which the machine's programs stand
+//	-mode MODE    require "namespace" or "folder"; see package sandboxtest
+//	-token TOKEN  accept TOKEN instead of one generated for this run; other users
+//	              of the machine can see the arguments of a program
+//	-image NAME   accept the image NAME, which has the machine's programs
 //	-state DIR    keep sandboxes and snapshots in DIR from one run to the next
 //	-name NAME=TARGET
 //	              let sandboxes find the server TARGET, host:port or http://host:port,
 //	              under NAME; may be given several times
-//	-home FOLDER  let sandboxes see FOLDER of home directories, of which they see only
-//	              programs otherwise; may be given several times
+//	-home FOLDER  show sandboxes FOLDER of home directories, in addition to the folders
+//	              in PATH; may be given several times
 //	-unenforced-policies
 //	              accept network policies that have no effect on this machine, as in
 //	              folder mode or without /dev/net/tun, which are refused otherwise
@@ -66,7 +66,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// The exit codes of a shell for a command that can't be run.
+// The exit codes, of which the last two are a shell's for a command that can't be run.
 const (
 	exitFailure     = 1
 	exitUsage       = 2
@@ -98,13 +98,13 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		o.hosts = append(o.hosts, name)
 		return nil
 	})
-	flags.StringVar(&o.mode, "mode", "", "insist on a `MODE` of running commands: namespace or folder")
-	flags.Func("image", "let sandboxes be made of the image `NAME`, for which this machine's programs stand; may be given several times", func(name string) error {
+	flags.StringVar(&o.mode, "mode", "", "require a `MODE` of running commands: namespace or folder")
+	flags.Func("image", "accept the image `NAME`, which has this machine's programs; may be given several times", func(name string) error {
 		o.images = append(o.images, name)
 		return nil
 	})
 	flags.Func("name", "let sandboxes find a server under a name, `NAME=TARGET`: TARGET is host:port or http://host:port; may be given several times", into(o.names, "TARGET"))
-	flags.Func("home", "let sandboxes see `FOLDER` of home directories, of which they see only programs otherwise; may be given several times", func(name string) error {
+	flags.Func("home", "show sandboxes `FOLDER` of home directories, in addition to the folders in PATH; may be given several times", func(name string) error {
 		o.homeFolders = append(o.homeFolders, name)
 		return nil
 	})
@@ -114,7 +114,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.BoolVar(&o.control, "control", false, "serve the control API; SANDBOX_CONTROL_URL and SANDBOX_CONTROL_TOKEN lead there")
 	flags.BoolVar(&o.doctor, "doctor", false, "print what sandboxes can do on this machine, what is missing and the command that adds it, and exit")
 	flags.StringVar(&o.state, "state", "", "keep sandboxes and snapshots in `DIR`")
-	flags.StringVar(&o.token, "token", "", "ask clients for `TOKEN` instead of one made up for this run")
+	flags.StringVar(&o.token, "token", "", "accept `TOKEN` instead of one generated for this run")
 	flags.BoolVar(&o.verbose, "v", false, "print each request in one line")
 	flags.Usage = func() {
 		fmt.Fprint(stderr, `usage: sandbox-emulator [flags] [COMMAND ARGS…]
@@ -302,7 +302,7 @@ func runCommand(server *sandboxtest.Server, command []string, stderr io.Writer, 
 		}
 	}()
 	cmd.Env = files.environment(server, os.Environ())
-	if term.IsTerminal(int(os.Stderr.Fd())) { // whoever has waited for go run learns what is next
+	if term.IsTerminal(int(os.Stderr.Fd())) { // after the silence of go run
 		fmt.Fprintf(stderr, "sandbox-emulator: serving %s (%s mode); running %s\n", server.URL, server.Mode(), strings.Join(command, " "))
 	}
 	// The thread that starts the command has to outlive it: a command that requests a
@@ -324,7 +324,7 @@ func runCommand(server *sandboxtest.Server, command []string, stderr io.Writer, 
 			select {
 			case sig := <-signals:
 				if sig == os.Interrupt && atTerminal {
-					continue // the terminal has interrupted the command as well
+					continue // the terminal has also interrupted the command
 				}
 				_ = cmd.Process.Signal(sig) // it may have ended
 			case <-ctx.Done():

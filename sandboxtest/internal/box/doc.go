@@ -10,26 +10,25 @@
 // translated in the working directory, the arguments and the environment, and
 // layers are copies.
 //
-// Each way to run boxes has a package of its own: folder, namespaces, and agent,
-// which does the work of namespaces for an ordinary user. Package backend is what they
-// share, and package sudo is the program in their boxes. The tests of all of them are
-// here, unless they need what a package keeps to itself.
+// Each way to run boxes has its own package: folder, namespaces, and agent, which does
+// the work of namespaces for an ordinary user. Package backend is what they share, and
+// package sudo is the program in their boxes. Their tests are here, except those that need
+// unexported names.
 //
 // Namespace mode needs root or unprivileged user namespaces, Linux 5.12,
 // overlayfs and util-linux. Without root there is one user only, who owns all
 // files of the box: sudo and the tools for users don't work, and renaming a
-// directory of a lower layer is EXDEV, as across file systems. Boxes have a
-// network of their own where /dev/net/tun can be opened, in which the host is
-// 10.0.2.2; elsewhere they share the host's, or have none if the network is
-// denied.
+// directory of a lower layer fails with EXDEV. If /dev/net/tun can be opened, boxes
+// have their own network, in which the host is 10.0.2.2. Otherwise they share the
+// host's network, or have none if the network is denied.
 //
 // In folder mode commands have the rights of the host's process, or of nobody if
 // that is root. A process that leaves its session is found by a variable in
-// its environment on Linux, and not found elsewhere; there is no network to
-// deny; and what a command prints has the host's names of files.
+// its environment on Linux, and not found elsewhere. The network can't be denied,
+// and the output of commands contains the host's names of files.
 //
-// Neither mode is a security boundary. Namespace mode keeps honest programs
-// from stepping on the host and on each other; a hostile one that is given
-// root by sudo may find a way out, and folder mode does not even try to stop
-// it. Run only what you would run yourself.
+// Neither mode is a security boundary. Namespace mode protects the host and other
+// boxes from the mistakes of programs. A hostile program that gets root by sudo may
+// escape, and folder mode does not try to stop it. Run only what you would run
+// yourself.
 package box

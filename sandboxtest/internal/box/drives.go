@@ -206,7 +206,7 @@ func (h *Host) CopyDrive(ctx context.Context, from, to string) error {
 	if err != nil {
 		return fmt.Errorf("box: copy a drive: %w", err)
 	}
-	made := h.store.boxDir(backend.NewID()) // swept if this process dies meanwhile
+	made := h.store.boxDir(backend.NewID()) // swept if this process dies first
 	if err = h.copyFiles(dir, made); err == nil {
 		err = h.drives.keep(to, made)
 	}

@@ -27,7 +27,7 @@ func (h *Host) flatten(id backend.LayerID, chain []string) (backend.LayerID, []s
 	if closed {
 		return id, chain, backend.ErrStopped
 	}
-	if flat, ok := h.store.toFlat(id); ok { // meanwhile
+	if flat, ok := h.store.toFlat(id); ok { // by another caller
 		return flat, []string{string(flat)}, nil
 	}
 	// If the process dies, the directory is removed when the store is next opened.

@@ -41,7 +41,7 @@ func copyOwners(from, to string) error {
 		}
 		info, err := os.Lstat(filepath.Join(from, sub))
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // removed meanwhile
+			return nil // a box has removed it
 		}
 		if err != nil {
 			return err

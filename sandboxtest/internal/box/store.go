@@ -35,7 +35,7 @@ type store struct {
 
 type layer struct {
 	Parent backend.LayerID `json:"parent,omitempty"`
-	// Removed layers stay for as long as something stands on them.
+	// Removed layers stay while a box or another layer uses them.
 	Removed bool `json:"removed,omitempty"`
 	// Flat is a layer without parents that has the contents of this layer and its chain.
 	// Boxes start from it instead.

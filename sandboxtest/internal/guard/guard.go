@@ -11,14 +11,14 @@ import (
 	"sync"
 )
 
-// Guard keeps data from boxes from ending the process by a panic, and with it all other
-// boxes and the program that uses the emulator. Every goroutine that handles something of
-// a box runs under one. It is safe for concurrent use.
+// Guard recovers from panics, so that data from one box can't end the process, and with
+// it all other boxes and the program that uses the emulator. Every goroutine that handles
+// data of a box runs under a guard. It is safe for concurrent use.
 type Guard struct {
 	log *slog.Logger
 
 	mu   sync.Mutex
-	said map[string]bool // where it has panicked
+	said map[string]bool // the places of panics that were logged
 }
 
 // New returns a guard that reports to log.
@@ -43,7 +43,7 @@ func (g *Guard) Do(doing string, f func()) {
 		g.said[where] = true
 		g.mu.Unlock()
 		if !known {
-			g.log.Error("what a sandbox has sent could not be handled: it was dropped", "while", doing, "panic", fmt.Sprint(failure), "at", where)
+			g.log.Error("dropped data of a sandbox that could not be handled", "while", doing, "panic", fmt.Sprint(failure), "at", where)
 		}
 	}()
 	f()

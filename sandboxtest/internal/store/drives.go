@@ -206,7 +206,7 @@ func (st *Store) DeleteDrive(project, nameOrID string) (w wire.Drive, err error)
 	if err != nil {
 		return w, err
 	}
-	_ = st.Flush() // which the response waits for as well
+	_ = st.Flush() // the response reports a failure
 	return d, nil
 }
 

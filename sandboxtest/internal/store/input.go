@@ -82,7 +82,7 @@ func (in *commandInput) write(clock *Clock, data []byte, offset *int64, closeAft
 	}
 	if closeAfter && !in.closed {
 		in.closed = true
-		_ = in.pipe.Close() // no one is left to tell
+		_ = in.pipe.Close() // the process may have ended
 	}
 	return in.written, nil
 }

@@ -68,7 +68,7 @@ func (sess *Session) makeMachine(ctx context.Context, set *Settings, from *Snaps
 	var err error
 	if from != nil {
 		err = set.reach(from)
-		config.Layer = from.rec.Layer // and what that stands on
+		config.Layer = from.rec.Layer // and the layers below it
 	}
 	if err == nil {
 		config.Mounts, err = sess.attach(set.Mounts)

@@ -127,7 +127,7 @@ func (l *commandLog) freeLocked() {
 	l.mem, l.closed = nil, true
 	l.closeFileLocked()
 	if l.name != "" {
-		_ = os.Remove(l.name) // its folder goes at the end in any case
+		_ = os.Remove(l.name) // Close removes its folder
 	}
 }
 

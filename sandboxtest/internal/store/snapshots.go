@@ -46,7 +46,7 @@ func (sn *Snapshot) System() System { return sn.rec.System }
 
 func (sn *Snapshot) wireLocked() wire.Snapshot {
 	size := sn.rec.Size
-	if sn.rec.Status != snapshotCreated { // what is left is a tombstone
+	if sn.rec.Status != snapshotCreated { // its files are gone
 		size = 0
 	}
 	return wire.Snapshot{
@@ -256,7 +256,7 @@ func (st *Store) RemoveSnapshot(sn *Snapshot) bool {
 	st.saver.doomed = append(st.saver.doomed, func() error { return sn.st.Host.RemoveLayer(sn.rec.Layer) })
 	st.changedLocked()
 	st.mu.Unlock()
-	_ = st.Flush() // which the response waits for as well
+	_ = st.Flush() // the response reports a failure
 	return true
 }
 

@@ -159,7 +159,7 @@ func (st *Store) Flush() error {
 	done := st.saver.saved >= want
 	st.mu.Unlock()
 	if done {
-		return nil // by another who was waiting for the same
+		return nil // by another caller
 	}
 	err := st.saveWriting()
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
 )
 
-// child is a process of our own.
+// child is a child process of this process.
 type child struct {
 	cmd   *exec.Cmd
 	ended chan Exit

@@ -29,7 +29,7 @@ func copyData(dst, src *os.File, size int64) error {
 		if err == nil {
 			_, err = io.CopyN(dst, src, end-data)
 		}
-		if err == io.EOF { // the file was truncated meanwhile
+		if err == io.EOF { // a program has truncated the file
 			break
 		}
 		if err != nil {

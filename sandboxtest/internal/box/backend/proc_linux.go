@@ -74,8 +74,8 @@ func allPIDs() []int {
 	return pids
 }
 
-// Reaper kills the processes of boxes by the marker in their environment. One
-// look through /proc serves all boxes that ask meanwhile.
+// Reaper kills the processes of boxes by the marker in their environment. Calls that wait
+// for a search of /proc share the next one.
 type Reaper struct {
 	pass sync.Mutex // held while looking
 

@@ -31,8 +31,7 @@ type callTable struct {
 	clone, unshare uint32
 }
 
-// callTables has, for a machine, the tables of its own programs and of those of 32
-// bits.
+// callTables has the tables of an architecture: for its own programs and for 32-bit ones.
 var callTables = map[string][]callTable{
 	"amd64": {
 		{unix.AUDIT_ARCH_X86_64, [3]uint32{248, 249, 250}, 41, 56, 272},

@@ -1,7 +1,6 @@
-// Package inside is what this program does for itself in a box: it finds programs, and
-// reads files that programs of the box may have replaced. It imports little, since
-// package sudo starts this program anew for each command: packages that a program
-// imports are initialized in the order of their names once theirs are.
+// Package inside finds programs in a box, and reads files that programs of the box may
+// have replaced. It imports little, because package sudo starts this program for each
+// command, and Go initializes all imports of package sudo first.
 package inside
 
 import (
@@ -10,7 +9,7 @@ import (
 	"os"
 )
 
-// OpenRegular opens a regular file, which has an end. Neither function may wait.
+// OpenRegular opens a regular file with the given functions, which must not block.
 func OpenRegular(name string, stat func(string) (fs.FileInfo, error), open func(string) (*os.File, error)) (*os.File, error) {
 	info, err := stat(name)
 	if err != nil {
@@ -43,7 +42,7 @@ func regular(name string, info fs.FileInfo) error {
 	return nil
 }
 
-// What a file can be instead of what was asked for.
+// Errors of files that are not of the requested kind.
 var (
 	ErrIsDir      = errors.New("is a directory")
 	ErrNotDir     = errors.New("not a directory")

@@ -44,7 +44,7 @@ func LookPath(name, dir string, env []string) (string, error) {
 	return "", found
 }
 
-// CheckExecutable reports why a file is no program that can be started.
+// CheckExecutable returns an error if a file can't be run as a program.
 func CheckExecutable(name string) error {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -56,7 +56,7 @@ func CheckExecutable(name string) error {
 	return nil
 }
 
-// MergeEnv puts over on base, each key once and in the order of first sight.
+// MergeEnv adds over to base. Each key occurs once, in the order of its first occurrence.
 func MergeEnv(base, over []string) []string {
 	env := make([]string, 0, len(base)+len(over))
 	at := make(map[string]int, len(base)+len(over))
@@ -72,7 +72,7 @@ func MergeEnv(base, over []string) []string {
 	return env
 }
 
-// PathOf is the PATH of an environment without doubles.
+// PathOf returns the PATH of an environment in which each key occurs once.
 func PathOf(env []string) string {
 	for _, kv := range env {
 		if path, ok := strings.CutPrefix(kv, "PATH="); ok {

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// maxRead is the most that the emulator reads of a file of a box for itself.
+// maxRead limits the size of a box's file that the emulator reads for itself.
 const maxRead = 1 << 20
 
 // ReadSystemFile reads a file of the thread's box that the emulator needs for itself,
-// such as /etc/group. A program of the box may have replaced it by something
-// endless, or by something that is never written.
+// such as /etc/group. A program of the box may have replaced it by an endless file or by
+// a pipe that nobody writes to.
 func ReadSystemFile(name string) ([]byte, error) {
 	file, err := OpenRegular(name, os.Stat, func(name string) (*os.File, error) {
 		return os.OpenFile(name, syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
@@ -38,7 +38,7 @@ func ReadSystemFile(name string) ([]byte, error) {
 	return data, err
 }
 
-// SupplementaryGroups are the groups of the user in /etc/group.
+// SupplementaryGroups returns the groups of a user in /etc/group.
 func SupplementaryGroups(user string) []uint32 {
 	data, err := ReadSystemFile("/etc/group")
 	if err != nil {

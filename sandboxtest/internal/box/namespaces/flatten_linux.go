@@ -16,17 +16,16 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// Each stop of a sandbox adds a layer, and the kernel stacks no more than 500, so
-// chains have to be made shorter. A copy of the mounted chain would lose what
-// makes it a layer: which files of the machine's root are deleted, and which
-// directories hide those below. It would also write every byte again, and the
-// whole image. Tools that merge layers (containers/storage, overlayfs-tools)
-// merge one into the one below it, in place, while others may stand on that; they
-// require root, and understand neither the attributes of an unprivileged overlay
-// nor a base that remains below. So this file merges, by the rules of the
-// kernel's documentation of overlayfs, into a new layer that shares the files
-// with the old ones by hard links. TestFlattenedChain compares the trees before
-// and after.
+// Each stop of a sandbox adds a layer, and the kernel stacks at most 500, so chains have
+// to be made shorter. This file merges a chain into a new layer, which shares the files
+// with the old ones by hard links. It follows the rules of the kernel's documentation of
+// overlayfs. TestFlattenedChain compares the trees before and after.
+//
+// A copy of the mounted chain would not be a layer: it would lose which files of the
+// machine's root are deleted and which directories hide those below, and contain the
+// whole image. Other tools (containers/storage, overlayfs-tools) merge a layer in place
+// into the one below, which others may use. They require root, and support neither the
+// attributes of an unprivileged overlay nor a base that remains below.
 
 // merger merges a chain into one layer, without the base below all layers. It follows the
 // rules by which overlayfs looks up names.

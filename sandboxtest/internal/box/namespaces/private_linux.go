@@ -14,13 +14,13 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// Of the machine's home directories, boxes see only the folders in PATH and those that
-// the caller shows: keys and logins are in too many places to list them all.
+// Boxes see home directories of the machine as empty, except for the folders in PATH and
+// those that the caller shows: keys and logins are in too many places to list them all.
 
-// besidePrograms are folders next to a folder of programs that the programs need.
+// besidePrograms are folders that programs need, next to the folder of the programs.
 var besidePrograms = []string{"include", "lib", "lib32", "lib64", "libexec", "share"}
 
-// home is a directory that boxes see empty, but for the shown ones.
+// home is a home directory. Boxes see only the shown parts.
 type home struct {
 	dir   string
 	shown []shownDir
@@ -30,8 +30,8 @@ type home struct {
 // a home.
 type shownDir struct{ name, real string }
 
-// homes are those of this machine, and what its environment uses in their place. Of
-// each, folders are shown besides those of PATH.
+// homes returns the home directories of this machine and the directories that its
+// environment uses instead. Each shows the folders, and those of PATH.
 func homes(folders []string) (list []home) {
 	dirs := []string{"/root"}
 	for _, variable := range []string{"XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"} {
@@ -85,8 +85,8 @@ func accountHome() (string, error) {
 	return u.HomeDir, nil
 }
 
-// ofSystem reports whether a directory is a home only by name, as those of daemons: it
-// contains what all programs need, or what a box has itself.
+// ofSystem reports whether a directory is a home only in name, as for daemons: all
+// programs need its contents, or a box has its own.
 func ofSystem(dir string) bool {
 	for _, of := range []string{"/bin", "/etc", "/lib", "/lib32", "/lib64", "/nix", "/proc", "/sbin", "/sys", "/usr"} {
 		if isBelow(dir, of) || isBelow(of, dir) {
@@ -168,7 +168,7 @@ func (b baseLayer) emptyHome(h home) error {
 	return makePlaces(b.name(h.dir), h)
 }
 
-// makePlaces makes the directories that what is shown of a home is bound over.
+// makePlaces creates the mount points for the shown parts of a home.
 func makePlaces(dir string, h home) error {
 	var errs []error
 	for _, s := range h.shown {
@@ -177,8 +177,8 @@ func makePlaces(dir string, h home) error {
 	return errors.Join(errs...)
 }
 
-// emptyHomes prepares what is bound over homes in those directories of the machine that
-// are bound into a box's root: layers can't hide anything there.
+// emptyHomes creates the empty directories that are bound over homes. They hide the homes
+// in directories of the machine that are bound into a box's root, where layers can't.
 func (n *Backend) emptyHomes() error {
 	for i, h := range n.homes {
 		if err := errors.Join(os.Mkdir(n.emptyOf(i), 0o755), makePlaces(n.emptyOf(i), h)); err != nil {
@@ -196,15 +196,15 @@ func (n *Backend) emptyHomes() error {
 
 func (n *Backend) emptyOf(i int) string { return fmt.Sprintf("%s/home-%d", n.mounts, i) }
 
-// showHomes binds what boxes see of homes, and hides homes and other private files in
-// the machine's directories that are bound into a box's root.
+// showHomes binds the shown parts of homes into a box's root. In the machine's directories
+// that are bound there, it hides homes and other private files.
 func (n *Backend) showHomes(root string) error {
 	inside, err := os.OpenRoot(root)
 	if err != nil {
 		return err
 	}
 	defer inside.Close()
-	// hide hides what a directory that is bound to a name has of n.hidden.
+	// hide hides the parts of n.hidden in a directory that is bound to a name.
 	hide := func(dir, name string) (err error) {
 		for _, path := range n.hidden {
 			if isBelow(path, dir) {
@@ -229,8 +229,8 @@ func (n *Backend) showHomes(root string) error {
 	return errors.Join(errs...)
 }
 
-// bindInside binds a directory over another in a box's root, read-only, unless either
-// is not there. A link among the box's files leads nowhere else.
+// bindInside binds a directory over another in a box's root, read-only, unless one of
+// them is missing. It does not follow a link of the box out of the root.
 func bindInside(inside *os.Root, source, name string) error {
 	place, err := inside.OpenFile(backend.BelowRoot(name), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {

@@ -19,35 +19,32 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/sudo"
 )
 
-// Programs count on a sandbox's sudo without a password, so boxes need a
-// set-user-ID program. The obvious ones don't serve:
+// Programs expect a sandbox's sudo to need no password, so a box needs a set-user-ID
+// program. If the host has sudo, boxes use it, but few containers have it. Other choices
+// don't work:
 //
-//   - The host's sudo is taken where there is one: few containers have it.
-//   - This program itself can be sudo, but a file that is bound into a box has the
-//     mode that it has on the host, where it must not have that bit. A copy with
-//     the bit would be tens of megabytes for each host directory, and a program
-//     of that size with the rights of root is more than is needed.
-//   - A compiler is not there, and a binary that is embedded in the source can't
-//     be reviewed, and would be one for each kind of machine.
+//   - This program can act as sudo. But a file that is bound into a box has the mode
+//     that it has on the host, where it must not be set-user-ID. A set-user-ID copy
+//     would take tens of megabytes for each host directory.
+//   - A binary embedded in the source can't be reviewed, and the machine may have no
+//     compiler.
 //
-// So the bit is on a program that only starts a command, with the arguments and
-// the environment that it was given: some 60 bytes of machine code after the
-// smallest header that the kernel accepts. That command is this program, bound
-// into the box without the bit, which then acts as sudo. Each byte has its
-// instruction next to it, TestStarter runs the code, and other kinds of machines
-// have only the host's sudo.
+// Therefore the set-user-ID program is some 60 bytes of machine code after the smallest
+// header that the kernel accepts. It only starts a command, with its own arguments and
+// environment. The command is this program, bound into the box, which then acts as sudo.
+// Each byte has its instruction next to it, and TestStarter runs the code. Machines of
+// other architectures have only the host's sudo.
 
-// elfAddr is where it is loaded.
+// elfAddr is the address at which the starter is loaded.
 const elfAddr = 0x400000
 
-// starters write, for a kind of machine, the code of a program that starts the
-// words of a command followed by its own arguments, and exits with 126 when that
-// fails. offsets are those of the words from the beginning of the code, whose
-// length is only known once it is written.
+// starters write, for an architecture, a program that runs the words of a command followed
+// by the program's own arguments. It exits with 126 if that fails. offsets are the
+// positions of the words from the start of the code.
 //
-// The stack begins with the number of the arguments, their addresses and a zero:
-// the addresses of the words are put before those of the arguments but the
-// first, so that they are one list.
+// The stack begins with the number of arguments, their addresses and a zero. The code
+// writes the addresses of the words in front of those of the arguments, over the first
+// one, so that they form one list.
 var starters = map[string]struct {
 	machine elf.Machine
 	code    func(offsets []int) []byte
