@@ -136,7 +136,7 @@ func TestKilledPools(t *testing.T) {
 	needs.GNU(t)
 	needed, size, pause := 100, 6, time.Second
 	if !needs.Slow() {
-		needed, size, pause = 16, 1, 200*time.Millisecond
+		needed, size, pause = 8, 1, 200*time.Millisecond
 	}
 	if v := os.Getenv(takesEnv); v != "" {
 		var err error
