@@ -23,7 +23,7 @@ func (silent) Begin(ctx context.Context, _ observe.Event) context.Context { retu
 func (silent) End(context.Context, observe.Event)                         {}
 
 // BenchmarkRunCommand measures the cost of an observer: without one, with one that does nothing, and
-// with spans and metrics but sampling off. The case rtt-observed of ../perf measures it over
+// with spans and metrics but sampling off. The case rtt-observed of tools/perf measures it over
 // connections, in pairs.
 func BenchmarkRunCommand(b *testing.B) {
 	otel, err := otelsandbox.New(&otelsandbox.Options{

@@ -64,8 +64,8 @@ func parseToken(token string) (*unverified, error) {
 	if len(token) > maxTokenSize {
 		return nil, fmt.Errorf("%w: it is longer than %d bytes", ErrInvalidToken, maxTokenSize)
 	}
-	// The decoder ignores line breaks, so that one token would have several
-	// texts.
+	// The decoder ignores line breaks, so one token would have several
+	// spellings.
 	if strings.ContainsAny(token, "\r\n") {
 		return nil, fmt.Errorf("%w: it has a line break", ErrInvalidToken)
 	}
