@@ -92,10 +92,11 @@ func (a *portApp) start(port int) sandbox.Hook {
 	}
 }
 
-// newPortApp returns an emulator whose sandboxes have the command "app", and a free port.
+// newPortApp returns an emulator whose sandboxes have the command "app", and a free port. In
+// folder mode sandboxes share the test's network.
 func newPortApp(t *testing.T) (*sandboxtest.Server, *portApp, int) {
 	t.Helper()
-	srv, app := testkit.LightServer(t), &portApp{}
+	srv, app := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder}), &portApp{}
 	srv.HandleCommand("app", app.serve)
 	return srv, app, needs.Port(t)
 }
