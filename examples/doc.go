@@ -4,5 +4,5 @@
 //
 //	go run ./cmd/sandbox-emulator go run ./examples/quickstart
 //
-// Its test builds and runs all of them against the emulator.
+// Tests build and run them against the emulator.
 package examples

@@ -20,11 +20,11 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// programs are the examples that TestExamples runs, and with no want others.
+// programs are the examples. TestExamples runs those that have a want.
 var programs = []struct {
 	name  string // of the folder
 	args  []string
-	need  string   // a program that the emulator's machine has to have
+	need  string   // a program that the emulator's machine must have
 	want  []string // parts of the output, in this order
 	setUp func(t *testing.T, srv *sandboxtest.Server)
 }{
@@ -51,12 +51,12 @@ var programs = []struct {
 	{
 		name: "devserver", need: "node", args: []string{"-once"},
 		want:  []string{"The server says: ready on port 3000", "It listens at http", "Hello from the sandbox, /first"},
-		setUp: network, // else the port is the host's
+		setUp: network, // without its own network the sandbox would use the host's port
 	},
 	{
 		name: "preview", need: "python3", args: []string{"-once", "-addr", "127.0.0.1:0"},
 		want:  []string{"new: 200 OK, Hello from hello", "stopped: 200 OK, Hello from hello"},
-		setUp: network, // else the port is the host's
+		setUp: network, // without its own network the sandbox would use the host's port
 	},
 	{
 		name: "agent", need: "python3",
@@ -76,10 +76,10 @@ var programs = []struct {
 		want: []string{"my token is PLACEHOLDER\n", "welcome\n", "who are you?\n", "Forbidden\n"},
 	},
 	{
-		name: "shell", // which TestShell runs
+		name: "shell", // TestShell runs it
 	},
 	{
-		name: "runner", // which TestRunnerLife and others run
+		name: "runner", // TestRunnerLife and others run it
 	},
 	{
 		name: "testing", need: "python3", args: []string{"print(sum(map(int, input().split())))"},
@@ -87,8 +87,8 @@ var programs = []struct {
 	},
 }
 
-// TestExamples runs every example as its reader would, with the environment
-// pointing to an emulator.
+// TestExamples runs the examples as a reader would, with an emulator in the
+// environment.
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	for _, p := range programs {
@@ -108,21 +108,21 @@ func TestExamples(t *testing.T) {
 			cmd.Args[0], cmd.Env = p.name, environment(srv)
 			var output bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &output, &output
-			_ = cmd.Run() // the code says it
+			_ = cmd.Run() // the exit code is checked below
 			text := output.String()
 			require.Zero(t, cmd.ProcessState.ExitCode(), "%s", text)
 			rest := text
 			for _, want := range p.want {
 				_, after, found := strings.Cut(rest, want)
-				require.True(t, found, "%q is not in, or not behind the others:\n%s", want, text)
+				require.True(t, found, "%q is missing, or before the others:\n%s", want, text)
 				rest = after
 			}
 		})
 	}
 }
 
-// bin is one program that is all of them, since linking each takes longer than
-// running it. Its name says which it is.
+// bin is one program that contains all examples, because linking each takes longer
+// than running it. Args[0] selects the example.
 var bin string
 
 func TestMain(m *testing.M) { testmain.Main(withPrograms{m}) }
@@ -142,7 +142,7 @@ func (m withPrograms) Run() int {
 	return m.tests.Run()
 }
 
-// forget are the flags of package runner, for all others.
+// forget removes the flags of package runner for the other examples.
 const forget = `	if os.Args[0] != "runner" {
 		flag.CommandLine = flag.NewFlagSet(os.Args[0], flag.ExitOnError)
 	}
@@ -167,7 +167,7 @@ func buildExamples(dir string) (bin string, err error) {
 		}
 		for _, name := range files {
 			if strings.HasSuffix(name, "_test.go") {
-				replaced[filepath.Join(here, name)] = "" // by nothing
+				replaced[filepath.Join(here, name)] = "" // removes the file
 				continue
 			}
 			code, err := os.ReadFile(name)
@@ -202,7 +202,7 @@ func buildExamples(dir string) (bin string, err error) {
 	return bin, nil
 }
 
-// TestEveryExampleIsThere: a folder without a README or a test is not one.
+// TestEveryExampleIsThere: each example is run by a test and is in the list.
 func TestEveryExampleIsThere(t *testing.T) {
 	mains, err := filepath.Glob("*/main.go")
 	require.NoError(t, err)
@@ -217,12 +217,11 @@ func TestEveryExampleIsThere(t *testing.T) {
 		own, err := filepath.Glob(filepath.Join(name, "main_test.go"))
 		require.NoError(t, err)
 		assert.True(t, covered[name] || len(own) > 0, "%s is not run by a test", name)
-		assert.FileExists(t, filepath.Join(name, "README.md"))
 		assert.Contains(t, string(index), "("+name+")", "the list of examples")
 	}
 }
 
-// environment is this process's, without credentials of its own.
+// environment returns this process's environment with the credentials of srv only.
 func environment(srv *sandboxtest.Server) []string {
 	var env []string
 	for _, kv := range os.Environ() {
@@ -234,8 +233,7 @@ func environment(srv *sandboxtest.Server) []string {
 	return append(env, "VERCEL_SANDBOX_BASE_URL="+srv.URL, "VERCEL_TOKEN="+c.Token, "VERCEL_TEAM_ID="+c.TeamID, "VERCEL_PROJECT_ID="+c.ProjectID)
 }
 
-// network skips an example that works only where a sandbox has a network of its
-// own.
+// network skips an example that needs a sandbox with its own network.
 func network(t *testing.T, srv *sandboxtest.Server) {
 	testkit.Policies(t, srv)
 }

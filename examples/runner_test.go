@@ -20,34 +20,34 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// bed is the program with an emulator.
-type bed struct {
+// fixture runs the program with an emulator.
+type fixture struct {
 	*testing.T
 	srv   *sandboxtest.Server
-	traps string // a folder of programs that nothing may start
-	seen  int    // requests that looked has judged
+	traps string // a folder of programs that must not be started
+	seen  int    // the number of requests that onlyLooked has judged
 }
 
-func (b *bed) command(args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(b.Context(), bin, args...)
-	cmd.Args[0], cmd.Env = "runner", append(environment(b.srv), "PATH="+b.traps)
+func (f *fixture) command(args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(f.Context(), bin, args...)
+	cmd.Args[0], cmd.Env = "runner", append(environment(f.srv), "PATH="+f.traps)
 	return cmd
 }
 
-func (b *bed) run(args ...string) (code int, stdout, stderr string) {
-	b.Helper()
+func (f *fixture) run(args ...string) (code int, stdout, stderr string) {
+	f.Helper()
 	var out, complaints strings.Builder
-	cmd := b.command(args...)
+	cmd := f.command(args...)
 	cmd.Stdout, cmd.Stderr = &out, &complaints
-	_ = cmd.Run() // the code says it
+	_ = cmd.Run() // the caller checks the exit code
 	return cmd.ProcessState.ExitCode(), out.String(), complaints.String()
 }
 
-// looked reports whether no request since the last call has changed or started
-// anything.
-func (b *bed) looked() bool {
-	all := b.srv.Requests()[b.seen:]
-	b.seen += len(all)
+// onlyLooked reports whether the requests since the last call changed and started
+// nothing.
+func (f *fixture) onlyLooked() bool {
+	all := f.srv.Requests()[f.seen:]
+	f.seen += len(all)
 	for _, r := range all {
 		if r.Method != http.MethodGet || r.Query.Get("resume") == "true" {
 			return false
@@ -56,81 +56,82 @@ func (b *bed) looked() bool {
 	return len(all) > 0
 }
 
-func (b *bed) left() map[string]sandbox.Status {
-	b.Helper()
+// sandboxes returns the status of every sandbox.
+func (f *fixture) sandboxes() map[string]sandbox.Status {
+	f.Helper()
 	all := map[string]sandbox.Status{}
-	for info, err := range b.srv.Client().List(b.Context(), nil) {
-		require.NoError(b, err)
+	for info, err := range f.srv.Client().List(f.Context(), nil) {
+		require.NoError(f, err)
 		all[info.Name] = info.Status
 	}
 	return all
 }
 
-func newBed(t *testing.T) *bed {
-	b := &bed{T: t, srv: sandboxtest.New(t, nil), traps: t.TempDir()}
-	// Nothing of the machine is started that could read the token.
+func newFixture(t *testing.T) *fixture {
+	f := &fixture{T: t, srv: sandboxtest.New(t, nil), traps: t.TempDir()}
+	// The program must not start one of these, which could read the token.
 	for _, name := range []string{"node", "npx", "sandbox", "vercel"} {
-		require.NoError(t, os.WriteFile(filepath.Join(b.traps, name), []byte("#!/bin/sh\n: >'"+b.traps+"/taken'\n"), 0o700)) //nolint:gosec // a program
+		require.NoError(t, os.WriteFile(filepath.Join(f.traps, name), []byte("#!/bin/sh\n: >'"+f.traps+"/taken'\n"), 0o700)) //nolint:gosec // a program
 	}
-	t.Cleanup(func() { assert.NoFileExists(t, filepath.Join(b.traps, "taken")) })
-	return b
+	t.Cleanup(func() { assert.NoFileExists(t, filepath.Join(f.traps, "taken")) })
+	return f
 }
 
-// TestRunnerLife is the life of a sandbox of a runner: created with a claim, filled from
-// an archive, used, kept, resumed by its name, and deleted.
+// TestRunnerLife creates a sandbox with a tag, fills it from an archive, uses it, keeps it,
+// resumes it by its name, and deletes it.
 func TestRunnerLife(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
-	code, _, stderr := b.run("doctor")
+	f := newFixture(t)
+	code, _, stderr := f.run("doctor")
 	assert.Zero(t, code, stderr)
-	assert.True(t, b.looked())
+	assert.True(t, f.onlyLooked())
 
 	src := archiveOf(t, "file", "from the archive\n")
-	code, stdout, stderr := b.run("-name", "ci", "-keep", "-archive", src, "run", "sh", "-c", "cat file; echo made >built; echo oops >&2; exit 3")
+	code, stdout, stderr := f.run("-name", "ci", "-keep", "-archive", src, "run", "sh", "-c", "cat file; echo made >built; echo oops >&2; exit 3")
 	assert.Equal(t, 3, code)
 	assert.Equal(t, "from the archive\n", stdout)
 	assert.Contains(t, stderr, "oops\nrunner: sh: exit code 3 after \"oops\\n\"\n")
 	kept := map[string]sandbox.Status{"ci": sandbox.StatusStopped}
-	assert.Equal(t, kept, b.left())
+	assert.Equal(t, kept, f.sandboxes())
 
-	b.seen = len(b.srv.Requests())
-	code, stdout, _ = b.run("list")
+	f.seen = len(f.srv.Requests())
+	code, stdout, _ = f.run("list")
 	assert.Zero(t, code)
 	assert.Equal(t, "ci stopped\n", stdout)
-	assert.True(t, b.looked())
-	code, _, stderr = b.run("-owner", "other", "-name", "ci", "run", "true")
+	assert.True(t, f.onlyLooked())
+	code, _, stderr = f.run("-owner", "other", "-name", "ci", "run", "true")
 	assert.Equal(t, 64, code)
-	assert.Contains(t, stderr, "sandbox ci is not other's")
-	_, stdout, _ = b.run("-owner", "other", "cleanup")
+	assert.Contains(t, stderr, "sandbox ci is not owned by other")
+	_, stdout, _ = f.run("-owner", "other", "cleanup")
 	assert.Empty(t, stdout)
-	assert.True(t, b.looked(), "another's sandbox is left alone")
-	assert.Equal(t, kept, b.left())
+	assert.True(t, f.onlyLooked(), "another's sandbox is left alone")
+	assert.Equal(t, kept, f.sandboxes())
 
-	code, stdout, _ = b.run("-name", "ci", "run", "cat", "built", "file")
+	code, stdout, _ = f.run("-name", "ci", "run", "cat", "built", "file")
 	assert.Zero(t, code)
 	assert.Equal(t, "made\nfrom the archive\n", stdout)
-	assert.Empty(t, b.left())
+	assert.Empty(t, f.sandboxes())
 }
 
-// TestRunnerCleanup deletes what has the tag, and nothing else.
+// TestRunnerCleanup: cleanup deletes the sandboxes with the tag, and no others.
 func TestRunnerCleanup(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
-	_, err := b.srv.Client().Create(t.Context(), &sandbox.CreateOptions{Name: "stranger"})
+	f := newFixture(t)
+	_, err := f.srv.Client().Create(t.Context(), &sandbox.CreateOptions{Name: "stranger"})
 	require.NoError(t, err)
 	src := archiveOf(t, "file", "")
-	code, _, stderr := b.run("-name", "one", "-keep", "-archive", src, "run", "true")
+	code, _, stderr := f.run("-name", "one", "-keep", "-archive", src, "run", "true")
 	assert.Zero(t, code, stderr)
-	assert.Len(t, b.left(), 2)
-	code, _, stderr = b.run("cleanup")
+	assert.Len(t, f.sandboxes(), 2)
+	code, _, stderr = f.run("cleanup")
 	assert.Zero(t, code, stderr)
-	assert.Equal(t, map[string]sandbox.Status{"stranger": sandbox.StatusRunning}, b.left())
+	assert.Equal(t, map[string]sandbox.Status{"stranger": sandbox.StatusRunning}, f.sandboxes())
 }
 
-// TestRunnerErrors: the exit code tells whose fault it is, and no sandbox is left.
+// TestRunnerErrors: the exit code says what kind of error it was, and no sandbox is left.
 func TestRunnerErrors(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	f := newFixture(t)
 	src := archiveOf(t, "file", "")
 	for name, c := range map[string]struct {
 		code   int
@@ -141,39 +142,39 @@ func TestRunnerErrors(t *testing.T) {
 		"archive": {64, "exit status", []string{"-archive", os.Args[0], "run", "true"}},
 		"usage":   {64, "say run COMMAND", []string{"run"}},
 	} {
-		code, _, stderr := b.run(c.args...)
+		code, _, stderr := f.run(c.args...)
 		assert.Equal(t, c.code, code, name)
 		assert.Contains(t, stderr, c.stderr, name)
 	}
-	allow := b.srv.Inject(sandboxtest.Fault{Status: http.StatusUnauthorized, Code: "forbidden"})
-	code, _, stderr := b.run("doctor")
+	allow := f.srv.Inject(sandboxtest.Fault{Status: http.StatusUnauthorized, Code: "forbidden"})
+	code, _, stderr := f.run("doctor")
 	allow()
 	assert.Equal(t, 77, code, stderr)
-	allow = b.srv.Inject(sandboxtest.Fault{Status: http.StatusPaymentRequired, Code: "payment_required"})
-	code, _, stderr = b.run("doctor")
+	allow = f.srv.Inject(sandboxtest.Fault{Status: http.StatusPaymentRequired, Code: "payment_required"})
+	code, _, stderr = f.run("doctor")
 	allow()
 	assert.Equal(t, 69, code, stderr)
-	nobody := b.command("doctor")
+	nobody := f.command("doctor")
 	nobody.Env = append(nobody.Env, "VERCEL_SANDBOX_BASE_URL=http://127.0.0.1:1")
 	_ = nobody.Run()
 	assert.Equal(t, 75, nobody.ProcessState.ExitCode())
-	b.seen = len(b.srv.Requests())
-	for _, token := range []string{"VERCEL_TOKEN", "VERCEL_AUTH_TOKEN"} { // alone, without and with a search for the project
-		lone := b.command("doctor")
+	f.seen = len(f.srv.Requests())
+	for _, token := range []string{"VERCEL_TOKEN", "VERCEL_AUTH_TOKEN"} { // alone, so that the project is searched for with the second one
+		lone := f.command("doctor")
 		lone.Dir = t.TempDir()
-		lone.Env = append(lone.Env, "VERCEL_PROJECT_ID=", "VERCEL_TEAM_ID=", "VERCEL_TOKEN=", "VERCEL_AUTH_TOKEN=", "VERCEL_OIDC_TOKEN=", token+"="+b.srv.Credentials().Token)
+		lone.Env = append(lone.Env, "VERCEL_PROJECT_ID=", "VERCEL_TEAM_ID=", "VERCEL_TOKEN=", "VERCEL_AUTH_TOKEN=", "VERCEL_OIDC_TOKEN=", token+"="+f.srv.Credentials().Token)
 		out, _ := lone.CombinedOutput()
 		assert.Equal(t, 77, lone.ProcessState.ExitCode(), "%s", out)
 	}
-	assert.True(t, b.looked(), "no project is created")
-	assert.Empty(t, b.left())
+	assert.True(t, f.onlyLooked(), "no project is created")
+	assert.Empty(t, f.sandboxes())
 }
 
-// TestRunnerInterrupt: Ctrl-C ends the command in the sandbox, and leaves no sandbox.
+// TestRunnerInterrupt: Ctrl-C kills the command in the sandbox and stops the sandbox.
 func TestRunnerInterrupt(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
-	cmd := b.command("-keep", "-name", "ci", "-archive", archiveOf(t, "file", ""), "run", "sh", "-c", "echo begun; sleep 1000; touch survived")
+	f := newFixture(t)
+	cmd := f.command("-keep", "-name", "ci", "-archive", archiveOf(t, "file", ""), "run", "sh", "-c", "echo begun; sleep 1000; touch survived")
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
@@ -183,16 +184,16 @@ func TestRunnerInterrupt(t *testing.T) {
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	_ = cmd.Wait()
 	assert.Equal(t, 130, cmd.ProcessState.ExitCode())
-	assert.Equal(t, map[string]sandbox.Status{"ci": sandbox.StatusStopped}, b.left())
-	killed := slices.IndexFunc(b.srv.Requests(), func(r sandboxtest.Request) bool {
+	assert.Equal(t, map[string]sandbox.Status{"ci": sandbox.StatusStopped}, f.sandboxes())
+	killed := slices.IndexFunc(f.srv.Requests(), func(r sandboxtest.Request) bool {
 		return r.Operation == sandboxtest.RunCommand && bytes.Contains(r.Body, []byte("sig=$1"))
 	})
-	stopped := slices.IndexFunc(b.srv.Requests(), func(r sandboxtest.Request) bool { return r.Operation == sandboxtest.StopSession })
+	stopped := slices.IndexFunc(f.srv.Requests(), func(r sandboxtest.Request) bool { return r.Operation == sandboxtest.StopSession })
 	assert.Positive(t, killed)
-	assert.Less(t, killed, stopped, "the command is killed, and not only its session stopped")
+	assert.Less(t, killed, stopped, "the command is killed before its session stops")
 }
 
-// archiveOf makes a .tgz of one file.
+// archiveOf creates a .tgz with one file.
 func archiveOf(t *testing.T, name, content string) string {
 	t.Helper()
 	var b bytes.Buffer

@@ -22,11 +22,11 @@ func TestShell(t *testing.T) {
 	tty, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 33, Cols: 99})
 	require.NoError(t, err)
 	defer tty.Close()
-	_, err = io.WriteString(tty, "hello\r") // what is typed early is kept
+	_, err = io.WriteString(tty, "hello\r") // input before the shell is ready is kept
 	require.NoError(t, err)
 	var text strings.Builder
-	_, _ = io.Copy(&text, tty) // ends in EIO, when the program has ended
-	_ = cmd.Wait()             // the code says it
+	_, _ = io.Copy(&text, tty) // fails with EIO when the program has ended
+	_ = cmd.Wait()             // the exit code is checked below
 	assert.Equal(t, 7, cmd.ProcessState.ExitCode(), text.String())
 	assert.Contains(t, text.String(), "33 99\r\n")
 	assert.Contains(t, text.String(), "you said hello\r\n")

@@ -1,8 +1,8 @@
-// Agent lets a model work in a sandbox with the tools of package agent: it writes
-// a program, runs it, reads the error and mends it. Between tasks the sandbox is
-// stopped; the next one finds it as it was.
+// Agent lets a model work in a sandbox with the tools of package agent: the model
+// writes a program, runs it, reads the error and fixes it. The sandbox is stopped
+// between tasks, and the next task finds its files.
 //
-//	go run ./examples/agent
+//	go run ./cmd/sandbox-emulator go run ./examples/agent # needs python3
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/go-vercel/sandbox/agent"
 )
 
-// conversation is the ID of a conversation, as your program has it.
+// conversation is the ID that your program gives to a conversation.
 const conversation = "user-7/chat-3"
 
 func main() {
@@ -82,8 +82,8 @@ func run(ctx context.Context) (err error) {
 	return nil
 }
 
-// solve lets the model make calls until it is done. Only an error ends it: a session
-// that stops under a call is a result, and the model makes the call again.
+// solve lets the model make calls until it is done. A failed call is a result that the
+// model reads, also if the session stopped during the call. An error ends the loop.
 func solve(ctx context.Context, tools *agent.Toolset, next model) error {
 	for step, seen := 0, ""; ; step++ {
 		name, args := next(step, seen)
@@ -95,17 +95,16 @@ func solve(ctx context.Context, tools *agent.Toolset, next model) error {
 			return err
 		}
 		result, err := tools.Call(ctx, name, text)
-		if err != nil { // the model can't mend it
+		if err != nil { // the model can't fix it
 			return err
 		}
 		fmt.Println(result.Text)
-		seen = result.Text // failed or not, the model reads it and continues
+		seen = result.Text // the model reads it, whether the call failed or not
 	}
 }
 
-// model stands in for a language model: it decides what to do after the result
-// of the step before. Adapters for real ones are agent/mcptools, agent/adktools
-// and agent/anthropictools.
+// model stands in for a language model: it returns the next call, or no tool if it is
+// done. agent/mcptools, agent/adktools and agent/anthropictools connect real models.
 type model func(step int, seen string) (tool string, args map[string]any)
 
 func writeProgram(step int, seen string) (string, map[string]any) {
@@ -127,5 +126,5 @@ func useProgram(step int, seen string) (string, map[string]any) {
 	return "bash", map[string]any{"command": "python3 sum.py $(seq 10)"}
 }
 
-// stopped reports whether a call has to be made again because the session ended.
+// stopped reports whether the call must be repeated because the session ended.
 func stopped(seen string) bool { return strings.Contains(seen, "before this call was done") }

@@ -1,9 +1,8 @@
-// Devserver runs a development server in a sandbox: it uploads the server,
-// starts it, waits until it logs that it is ready and its public address
-// responds, and keeps the sandbox from timing out until interrupted.
+// Devserver runs a development server in a sandbox. It uploads and starts the
+// server, waits until the log says that it is ready and its public address
+// responds, and keeps the sandbox running until Ctrl-C.
 //
-//	go run ./examples/devserver
-//	go run ./examples/devserver -once
+//	go run ./cmd/sandbox-emulator go run ./examples/devserver # needs node
 package main
 
 import (
@@ -80,8 +79,8 @@ func show(ctx context.Context, address string) error {
 	if err != nil {
 		return err
 	}
-	// A redirect of the server is the sandbox's choice, and may lead to an
-	// address of this machine's network.
+	// Don't follow redirects: the sandbox could send this client to an address of
+	// this machine's network.
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)
 	if err != nil {

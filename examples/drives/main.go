@@ -1,7 +1,8 @@
-// Drives keeps data on a drive that two sandboxes mount one after the other,
-// and lets a third one read it from a snapshot.
+// Drives keeps data on a drive, which outlives sandboxes. Two sandboxes mount it
+// one after the other to write to it, and a third one reads a snapshot of it. To
+// start from files instead of sharing them, use Sandbox.Fork.
 //
-//	go run ./examples/drives
+//	go run ./cmd/sandbox-emulator go run ./examples/drives
 package main
 
 import (
@@ -17,9 +18,9 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx); err != nil {
-		stop()
+	err := run(ctx)
+	stop()
+	if err != nil {
 		log.Fatal(err)
 	}
 }
@@ -29,30 +30,29 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	// Created by the first run. Sandboxes can only mount drives of their own
-	// region, so it is best to name the region on both sides.
+	// A sandbox can only mount drives of its own region, so name the region for both.
 	drive, err := client.GetOrCreateDrive(ctx, "drives-shared", &sandbox.DriveOptions{Region: "iad1"})
 	if err != nil {
 		return err
 	}
-	// A real program keeps its drive.
+	// Only this example deletes its drive.
 	defer func() { err = errors.Join(err, drive.Delete(context.WithoutCancel(ctx))) }()
 
-	// Each sandbox is deleted before the next one is created: the drive
-	// remains, and only one session at a time can write to it.
-	if err := with(ctx, "drives-first", drive.Mount(sandbox.MountReadWrite), "echo 'measured by the first' > /data/log.txt"); err != nil {
+	// The drive outlives its sandboxes. Only one session at a time can write to it,
+	// so each sandbox is deleted before the next one is created.
+	if err := runScript(ctx, "drives-first", drive.Mount(sandbox.MountReadWrite), "echo 'measured by the first' > /data/log.txt"); err != nil {
 		return err
 	}
-	if err := with(ctx, "drives-second", drive.Mount(sandbox.MountReadWrite), "cat /data/log.txt; echo 'measured by the second' >> /data/log.txt"); err != nil {
+	if err := runScript(ctx, "drives-second", drive.Mount(sandbox.MountReadWrite), "cat /data/log.txt; echo 'measured by the second' >> /data/log.txt"); err != nil {
 		return err
 	}
-	// A snapshot is the drive as it is when the session starts. Any number of
-	// sandboxes can have one, even while another one writes.
-	return with(ctx, "drives-reader", drive.Mount(sandbox.MountSnapshot), "cat /data/log.txt")
+	// MountSnapshot mounts the drive as it is when the session starts. Any number of
+	// sandboxes can do so, even while another one writes.
+	return runScript(ctx, "drives-reader", drive.Mount(sandbox.MountSnapshot), "cat /data/log.txt")
 }
 
-// with runs a script in a sandbox created for it.
-func with(ctx context.Context, name string, mount sandbox.Mount, script string) (err error) {
+// runScript runs a script in a new sandbox.
+func runScript(ctx context.Context, name string, mount sandbox.Mount, script string) (err error) {
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{
 		Name:      name,
 		Region:    "iad1",
@@ -62,7 +62,7 @@ func with(ctx context.Context, name string, mount sandbox.Mount, script string) 
 	if err != nil {
 		return err
 	}
-	// What the session has written is on the drive once it has ended.
+	// The drive has the session's writes once the session has ended.
 	defer func() {
 		ctx := context.WithoutCancel(ctx)
 		_, stopErr := sb.Stop(ctx, nil)

@@ -2,8 +2,7 @@
 // http://PROJECT.localhost:8080. A visit creates the sandbox or wakes it, and
 // it sleeps again when it has had no visitors for a while.
 //
-//	go run ./examples/preview
-//	go run ./examples/preview -once
+//	go run ./cmd/sandbox-emulator go run ./examples/preview # needs python3
 package main
 
 import (
@@ -57,9 +56,8 @@ func run(ctx context.Context, address string, once bool) (err error) {
 	return nil
 }
 
-// projects are those that have a preview. Without such a list, or a check who
-// asks, each visitor, and each page that a visitor's browser shows, could make
-// sandboxes of any name.
+// projects have a preview. Without such a list or a login, visitors could create
+// sandboxes of any name, and so could every page that their browsers show.
 var projects = []string{"hello", "docs"}
 
 // previews passes each request on to the sandbox that its host names.
@@ -69,8 +67,7 @@ type previews struct {
 	open map[string]*site
 }
 
-// site is a project's sandbox. The first visitor opens it, and the others
-// wait.
+// site is a project's sandbox. The first visitor opens it, the others wait.
 type site struct {
 	once  sync.Once
 	sb    *sandbox.Sandbox
@@ -103,7 +100,7 @@ func (p *previews) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v.proxy.ServeHTTP(w, r)
 }
 
-// start finds or makes the sandbox of a project.
+// start gets or creates the sandbox of a project.
 func start(ctx context.Context, project string) (*sandbox.Sandbox, *preview.Proxy, error) {
 	sb, err := sandbox.GetOrCreate(ctx, "preview-"+project, &sandbox.CreateOptions{
 		Ports: []int{port}, Timeout: 2 * time.Minute,
@@ -111,23 +108,23 @@ func start(ctx context.Context, project string) (*sandbox.Sandbox, *preview.Prox
 			page := []byte("Hello from " + project + "\n")
 			return errors.Join(sb.FS().WriteFile(ctx, "index.html", page, 0o644), serve(ctx, sb))
 		},
-		OnResume: serve, // processes do not survive a stop, files do
+		OnResume: serve, // files survive a stop, processes do not
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	// The sandbox lives for a minute after the last visitor, and then until its
-	// timeout.
+	// Visitors extend the session, so that at least a minute is left after the last one.
 	return sb, preview.ReverseProxy(sb, port, &preview.Options{Idle: time.Minute}), nil
 }
 
-// serve starts the server unless it runs already, whoever asks for it first.
+// serve starts the server unless it is running. EnsureCommand starts it once for
+// all callers.
 func serve(ctx context.Context, sb *sandbox.Sandbox) error {
 	_, err := sb.EnsureCommand(ctx, "web", "python3", []string{"-m", "http.server", fmt.Sprint(port)}, &sandbox.EnsureOptions{Port: port})
 	return err
 }
 
-// stop ends all sandboxes. Their files stay, for the next visitor.
+// stop stops all sandboxes. The next visitor finds their files.
 func (p *previews) stop() (err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,7 +136,7 @@ func (p *previews) stop() (err error) {
 	return err
 }
 
-// visit asks for a page of a new sandbox, and again after it has been stopped.
+// visit requests a page of a new sandbox, and again after a stop.
 func visit(ctx context.Context, p *previews, address string) error {
 	for _, state := range []string{"new", "stopped"} {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address, nil)

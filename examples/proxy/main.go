@@ -1,7 +1,14 @@
-// Command proxy shows credential brokering from end to end, on this machine and
-// without an account: a sandbox calls an API with a token that it never has.
+// Proxy shows credential brokering from end to end, on this machine and without
+// an account: a sandbox calls an API with a token that it never has.
 //
-//	go run ./examples/proxy
+//	sandbox ── firewall ──> proxy.Handler ── proxy.Forwarder ──> API
+//	Bearer PLACEHOLDER      who is it?      Bearer the-real-token
+//
+// It prints what the sandbox sees, and a line of the service's log for each
+// request. The API refuses a guessed token. The forwarder refuses addresses that
+// are not public, such as that of a cloud's metadata service.
+//
+//	go run ./examples/proxy # needs curl
 package main
 
 import (
@@ -25,7 +32,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// What the API requires, and what the sandbox is given instead.
+// The API requires apiToken. The sandbox gets placeholder instead.
 const (
 	apiToken    = "the-real-token"
 	placeholder = "PLACEHOLDER"
@@ -33,14 +40,15 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Stdout); err != nil {
+	err := run(ctx, os.Stdout)
+	stop()
+	if err != nil {
 		log.Fatal(err)
 	}
 }
 
 func run(ctx context.Context, out io.Writer) (err error) {
-	// An API that requires a token. In reality it is somewhere on the internet.
+	// An API that requires a token. A real one is on the internet.
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+apiToken {
 			http.Error(w, "who are you?", http.StatusUnauthorized)
@@ -50,22 +58,22 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	}))
 	defer api.Close()
 
-	// The platform signs what it forwards; here the authority does.
+	// The platform signs the requests that it forwards. Here the authority does.
 	authority, err := proxytest.NewAuthority()
 	if err != nil {
 		return err
 	}
 
-	// The service at the forward URL. This part is the same in reality.
+	// The service at the forward URL. A real program has the same one.
 	forwarder, err := proxy.NewForwarder(&proxy.ForwarderOptions{
 		Rules: []proxy.Rule{{
 			Hosts:       []string{strings.TrimPrefix(api.URL, "http://")},
 			Header:      "Authorization",
 			Placeholder: placeholder,
 			Secret:      proxy.StaticSecret(apiToken),
-			AllowHTTP:   true, // the API of this example has no certificate
+			AllowHTTP:   true, // this API has no certificate
 		}},
-		AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, // and is on this machine
+		AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, // this API is on this machine
 		Logger:       slog.New(slog.NewTextHandler(out, nil)),
 	})
 	if err != nil {
@@ -74,15 +82,14 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	defer forwarder.CloseIdleConnections()
 	service := httptest.NewServer(proxy.Handler(forwarder, &proxy.Options{
 		Teams:      []string{proxytest.DefaultTeamID},
-		HTTPClient: authority.Client(), // not in a real one: keys come from oidc.vercel.com
+		HTTPClient: authority.Client(), // a real service omits this: keys come from oidc.vercel.com
 	}))
 	defer service.Close()
 
-	// On the platform a rule of the sandbox's network policy contains the
-	// forward URL, and the firewall does the rest. So does the emulator's, for
-	// HTTPS and on Linux. To run on every machine, this example uses an
-	// HTTP proxy instead, which the sandbox's programs find in their
-	// environment.
+	// On the platform a rule of the sandbox's network policy has the forward URL,
+	// and the firewall sends matching requests there. The emulator's firewall does
+	// the same for HTTPS on Linux. To run on every machine, this example uses an
+	// HTTP proxy, which the sandbox's programs find in their environment.
 	firewall := httptest.NewServer((&proxytest.Firewall{
 		Authority:  authority,
 		ForwardURL: service.URL + "/hook",

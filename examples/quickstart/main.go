@@ -32,9 +32,9 @@ echo "all done" >&2
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx); err != nil {
-		stop()
+	err := run(ctx)
+	stop()
+	if err != nil {
 		log.Fatal(err)
 	}
 }
@@ -47,7 +47,7 @@ func run(ctx context.Context) (err error) {
 	}
 	defer func() {
 		fmt.Println("Deleting the sandbox…")
-		// Even if ctx was interrupted.
+		// Without the cancellation of ctx, so that Ctrl-C deletes it, too.
 		err = errors.Join(err, sb.Delete(context.WithoutCancel(ctx), nil))
 	}()
 
@@ -63,8 +63,7 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 
-	// Another process, on another day: the name is all that is needed. The
-	// files come back with it.
+	// Another process needs only the name to get the sandbox with its files.
 	again, err := sandbox.Get(ctx, name, nil)
 	if err != nil {
 		return err

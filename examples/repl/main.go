@@ -1,8 +1,8 @@
 // Repl keeps a Python interpreter open in a sandbox across the turns of an
-// agent: what one turn defines can be used by the next one, and each turn gets
-// just what it has printed.
+// agent. A turn can use what an earlier one defined, and gets the output of its
+// own code only.
 //
-//	go run ./examples/repl 'x = 6 * 7' 'x' 'import os; os.listdir()'
+//	go run ./cmd/sandbox-emulator go run ./examples/repl 'x = 6 * 7' 'x' # needs python3
 package main
 
 import (
@@ -81,7 +81,7 @@ func newREPL(ctx context.Context, sb *sandbox.Sandbox) (*repl, error) {
 	return &repl{cmd, stdin, json.NewEncoder(stdin), json.NewDecoder(stdout)}, nil
 }
 
-// ask runs a program, and returns what it printed.
+// ask runs a program and returns its output.
 func (r *repl) ask(program string) (string, error) {
 	if err := r.in.Encode(program); err != nil {
 		return "", err

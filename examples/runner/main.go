@@ -1,9 +1,12 @@
-// Runner runs a command on the files of an archive in a sandbox, as the runner of a
-// CI or of an agent does. The tag "runner" says whose a sandbox is.
+// Runner runs a command on the files of an archive in a sandbox, as a CI runner
+// does. The tag "runner" names the owner of a sandbox.
+//
+// Sandboxes with another owner are left alone. list, cleanup and doctor start no
+// machine and create no project.
 //
 //	git archive -o src.tgz HEAD
 //	go run ./examples/runner -name ci -keep -archive src.tgz run make
-//	go run ./examples/runner -name ci run make test # resumes it, and deletes it then
+//	go run ./examples/runner -name ci run make test # resumes it, and then deletes it
 //	go run ./examples/runner list                   # or cleanup, doctor
 package main
 
@@ -23,10 +26,10 @@ import (
 )
 
 var (
-	owner   = flag.String("owner", "example", "whose sandboxes these are")
-	name    = flag.String("name", "", "the `name` of a sandbox that is created, or resumed")
-	archive = flag.String("archive", "", "a .tgz `file` with what the command works on; empty for what is there")
-	keep    = flag.Bool("keep", false, "stop the sandbox in the end, with its files, instead of deleting it")
+	owner   = flag.String("owner", "example", "the owner of the sandboxes")
+	name    = flag.String("name", "", "the `name` of a sandbox to create or resume")
+	archive = flag.String("archive", "", "a .tgz `file` for the command to work on; without it, the sandbox's files")
+	keep    = flag.Bool("keep", false, "stop the sandbox and keep its files, instead of deleting it")
 	timeout = flag.Duration("timeout", 20*time.Minute, "how long the command may run")
 )
 
@@ -71,11 +74,11 @@ func run(ctx context.Context, client *sandbox.Client, command []string) (code in
 		}
 	}()
 	if *archive != "" {
-		if err := sync(ctx, sb); err != nil {
+		if err := upload(ctx, sb); err != nil {
 			return 0, err
 		}
 	}
-	kept := &outputs.HeadTail{Max: 1 << 10} // for the message; all of it is passed on
+	kept := &outputs.HeadTail{Max: 1 << 10} // for the message below
 	done, err := sb.RunCommand(ctx, command[0], command[1:], &sandbox.CommandOptions{
 		Cwd: sb.Cwd() + "/work", Timeout: *timeout, KillOnCancel: true, Stdout: os.Stdout, Stderr: io.MultiWriter(os.Stderr, kept),
 	})
@@ -88,17 +91,17 @@ func run(ctx context.Context, client *sandbox.Client, command []string) (code in
 	return done.ExitCode, nil
 }
 
-// find returns a sandbox that is the owner's. It looks, and starts no machine.
+// find returns the owner's sandbox of this name. It starts no machine.
 func find(ctx context.Context, client *sandbox.Client, name string) (*sandbox.Sandbox, error) {
 	sb, err := client.Get(ctx, name, &sandbox.GetOptions{NoResume: true})
 	if err == nil && sb.Info().Tags["runner"] != *owner {
-		err = fmt.Errorf("sandbox %s is not %s's", name, *owner)
+		err = fmt.Errorf("sandbox %s is not owned by %s", name, *owner)
 	}
 	return sb, err
 }
 
-// sync replaces the files by those of the archive, which is streamed.
-func sync(ctx context.Context, sb *sandbox.Sandbox) error {
+// upload replaces the files by those of the archive. It streams the archive.
+func upload(ctx context.Context, sb *sandbox.Sandbox) error {
 	f, err := os.Open(*archive)
 	if err != nil {
 		return err
@@ -118,7 +121,7 @@ func each(ctx context.Context, client *sandbox.Client, remove bool) error {
 		if err == nil && remove {
 			var sb *sandbox.Sandbox
 			if sb, err = find(ctx, client, info.Name); err == nil {
-				err = sb.Delete(ctx, nil) // this one, and no other that has taken the name since
+				err = sb.Delete(ctx, nil) // spares another sandbox that has taken the name
 			}
 		}
 		if err != nil && !errors.Is(err, sandbox.ErrNotFound) {
@@ -129,9 +132,9 @@ func each(ctx context.Context, client *sandbox.Client, remove bool) error {
 	return nil
 }
 
-// explain says what to do about an error, by its class, and returns the exit code.
+// explain prints what to do about an error and returns the exit code.
 func explain(err error) int {
-	code, advice := 64, "It can't be done as it was asked for."
+	code, advice := 64, "The request can't be carried out."
 	switch _, incomplete := errors.AsType[*auth.MissingError](err); {
 	case incomplete, errors.Is(err, auth.ErrNoCredentials), errors.Is(err, auth.ErrNoProject), errors.Is(err, sandbox.ErrUnauthorized):
 		code, advice = 77, "Log in by `vercel login` and `vercel link`, or set VERCEL_TOKEN."

@@ -1,9 +1,9 @@
-// Shell opens a terminal in a sandbox, like ssh on a server: editors work,
-// Ctrl-C is sent to the sandbox, the window can be resized. The named sandbox
-// is created if it does not exist, and kept.
+// Shell opens a terminal in a sandbox, as ssh does on a server: editors and
+// Ctrl-C work, and the window can be resized. It creates the named sandbox if it
+// does not exist, and stops it at the end. The files stay.
 //
-//	go run ./examples/shell -name work
-//	go run ./examples/shell -sudo -- top
+//	go run ./cmd/sandbox-emulator go run ./examples/shell
+//	go run ./examples/shell -name work -sudo -- top # with an account
 package main
 
 import (
@@ -33,6 +33,7 @@ func run(ctx context.Context, name string, sudo bool, command []string) (int, er
 	if err != nil {
 		return 0, err
 	}
+	defer sb.Close()
 	opts := &terminal.ShellOptions{Sudo: sudo}
 	if len(command) > 0 {
 		opts.Command, opts.Args = command[0], command[1:]

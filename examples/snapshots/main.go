@@ -1,7 +1,7 @@
 // Snapshots saves a sandbox's files before something risky and rolls them back
 // if it went wrong.
 //
-//	go run ./examples/snapshots
+//	go run ./cmd/sandbox-emulator go run ./examples/snapshots
 package main
 
 import (
@@ -18,9 +18,9 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx); err != nil {
-		stop()
+	err := run(ctx)
+	stop()
+	if err != nil {
 		log.Fatal(err)
 	}
 }
@@ -51,8 +51,8 @@ func run(ctx context.Context) (err error) {
 	}
 	if migration.ExitCode != 0 {
 		fmt.Println("It failed: rolling back")
-		// Stopping saves the current state, so stop first, wait for that, and
-		// then choose what the next session starts from.
+		// Stop takes a snapshot of the current files and makes it the sandbox's
+		// current snapshot, so choose the saved one afterwards.
 		if _, err := sb.Stop(ctx, nil); err != nil {
 			return err
 		}
@@ -64,7 +64,7 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 
-	// The same state, as another sandbox.
+	// Another sandbox starts from the same snapshot.
 	twin, err := sandbox.Create(ctx, &sandbox.CreateOptions{
 		Source:    sandbox.SnapshotSource{SnapshotID: good.ID()},
 		Ephemeral: true,

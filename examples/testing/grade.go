@@ -11,7 +11,6 @@ import (
 // Verdict is the result for an answer.
 type Verdict string
 
-// The verdicts.
 const (
 	Right   Verdict = "right"
 	Wrong   Verdict = "wrong"
@@ -25,8 +24,8 @@ const timeLimit = 10 * time.Second
 // killed is the exit code of a command that reached its time limit.
 const killed = 128 + int(sandbox.SIGKILL)
 
-// Grade runs an answer in a sandbox of its own, without network. It takes a
-// client as an argument, which is all that its test needs.
+// Grade runs an answer in a new sandbox without network. A test passes the client
+// of an emulator.
 func Grade(ctx context.Context, client *sandbox.Client, answer string) (Verdict, error) {
 	sb, err := client.Create(ctx, &sandbox.CreateOptions{
 		Runtime:       "python3.13",

@@ -3,20 +3,22 @@ package main
 import (
 	"context"
 	"net/http"
+	"os/exec"
 	"testing"
 	"time"
 
-	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// python skips a test where the emulator has no Python to run.
+// python skips a test if this machine has no Python for the emulator to run.
 func python(t *testing.T) {
 	t.Helper()
-	needs.Programs(t, "python3")
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("needs python3")
+	}
 }
 
-// Real processes: the answers are run by Python.
+// The emulator runs real processes.
 func TestGrade(t *testing.T) {
 	python(t)
 	srv := sandboxtest.New(t, nil)
@@ -32,8 +34,8 @@ func TestGrade(t *testing.T) {
 	}
 }
 
-// A function stands in for the program, and the server's clock is advanced: the
-// time limit is tested without waiting for it.
+// A function replaces the program, and the test advances the server's clock, so
+// that it doesn't wait for the time limit.
 func TestGradeTimeLimit(t *testing.T) {
 	srv := sandboxtest.New(t, nil)
 	started := make(chan struct{})
@@ -52,7 +54,7 @@ func TestGradeTimeLimit(t *testing.T) {
 	}
 }
 
-// The connection with the output breaks: the SDK reconnects.
+// The connection breaks while the output arrives. The SDK reconnects.
 func TestGradeSurvivesCuts(t *testing.T) {
 	python(t)
 	srv := sandboxtest.New(t, nil)
@@ -63,8 +65,8 @@ func TestGradeSurvivesCuts(t *testing.T) {
 	}
 }
 
-// A gateway fails after it passed the command on: the SDK finds the command by
-// its ID, and does not run it again.
+// A gateway fails after it has forwarded the command. The SDK finds the command by
+// its ID and does not run it again.
 func TestGradeDoesNotRunTwice(t *testing.T) {
 	python(t)
 	srv := sandboxtest.New(t, nil)

@@ -1,5 +1,5 @@
-// Testing shows how to test code that uses sandboxes: the program grades
-// answers to an exercise, and its test runs it on the emulator.
+// Testing shows how to test code that uses sandboxes: a program that grades
+// answers to an exercise, with a test that runs it on the emulator.
 //
 //	go run ./examples/testing 'print(sum(map(int, input().split())))'
 //	go test ./examples/testing
@@ -17,19 +17,26 @@ import (
 
 func main() {
 	if len(os.Args) != 2 {
-		log.Fatal("usage: testing PYTHON-PROGRAM, which adds up the numbers of its input")
+		log.Fatal("usage: testing PROGRAM (in Python, to add up the numbers of its input)")
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
+	err := run(ctx, os.Args[1])
+	stop()
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, answer string) error {
 	client, err := sandbox.NewClient(nil)
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
 	defer client.CloseIdleConnections()
-	verdict, err := Grade(ctx, client, os.Args[1])
+	verdict, err := Grade(ctx, client, answer)
 	if err != nil {
-		stop()
-		log.Fatal(err)
+		return err
 	}
 	fmt.Println(verdict)
+	return nil
 }

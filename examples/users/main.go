@@ -1,7 +1,7 @@
 // Users gives two agents in one sandbox a user each, so that they can't read or
 // break each other's work, and a directory that they share.
 //
-//	go run ./examples/users
+//	go run ./cmd/sandbox-emulator go run ./examples/users # needs root
 package main
 
 import (
@@ -18,9 +18,9 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx); err != nil {
-		stop()
+	err := run(ctx)
+	stop()
+	if err != nil {
 		log.Fatal(err)
 	}
 }
@@ -50,8 +50,7 @@ func run(ctx context.Context) (err error) {
 		}
 	}
 
-	// Relative paths of a user start in the home directory, and files belong to
-	// the user.
+	// A user's relative paths start in the home directory. The files belong to the user.
 	err = writer.FS().WriteFiles(ctx, []sandbox.File{
 		{Path: "notes/private.txt", Content: []byte("for me only\n"), Mode: new(fs.FileMode(0o600))},
 	}, nil)

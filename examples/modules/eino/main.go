@@ -1,7 +1,8 @@
 // Eino lets an agent of CloudWeGo's Eino work in a sandbox with the tools of
-// package agent.
+// package agent. sandboxTool is the adapter. A function stands in for a chat model,
+// such as one of github.com/cloudwego/eino-ext.
 //
-//	go run .
+//	go build -C examples/modules/eino -o /tmp/eino . && go run ./cmd/sandbox-emulator /tmp/eino
 package main
 
 import (
@@ -46,9 +47,9 @@ func run(ctx context.Context) (err error) {
 	return err
 }
 
-// solve lets a model work with the tools until it answers. An error of the
-// program, such as a sandbox that is gone, ends it: it matches what
-// [agent.Toolset.Call] returns.
+// solve lets a model work with the tools until it answers. An error that the model
+// can't fix, such as that of a deleted sandbox, ends it. It matches the error of
+// [agent.Toolset.Call].
 func solve(ctx context.Context, chat model.ToolCallingChatModel, tools *agent.Toolset, task string) (string, error) {
 	var offered []tool.BaseTool
 	for _, described := range tools.Tools() {
@@ -88,7 +89,7 @@ func (t *sandboxTool) InvokableRun(ctx context.Context, args string, _ ...tool.O
 	return result.Text, err
 }
 
-// script stands in for a chat model, such as those of eino-ext.
+// script is a chat model that a function stands in for.
 type script func(messages []*schema.Message) *schema.Message
 
 func (s script) Generate(_ context.Context, messages []*schema.Message, _ ...model.Option) (*schema.Message, error) {

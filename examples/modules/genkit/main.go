@@ -1,7 +1,8 @@
 // Genkit lets a model of Google's Genkit work in a sandbox with the tools of
-// package agent.
+// package agent. define is the adapter. A function stands in for the model of a
+// plugin.
 //
-//	go run .
+//	go build -C examples/modules/genkit -o /tmp/genkit . && go run ./cmd/sandbox-emulator /tmp/genkit
 package main
 
 import (
@@ -42,9 +43,9 @@ func run(ctx context.Context) (err error) {
 	return err
 }
 
-// solve lets a model work with the tools until it answers. An error of the
-// program, such as a sandbox that is gone, ends it: it matches what
-// [agent.Toolset.Call] returns.
+// solve lets a model work with the tools until it answers. An error that the model
+// can't fix, such as that of a deleted sandbox, ends it. It matches the error of
+// [agent.Toolset.Call].
 func solve(ctx context.Context, model ai.ModelFunc, tools *agent.Toolset, task string) (string, error) {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -67,8 +68,8 @@ func solve(ctx context.Context, model ai.ModelFunc, tools *agent.Toolset, task s
 	return answer, err
 }
 
-// define defines the tools in a registry of Genkit's. Errors of the program go to
-// fail as well, because Genkit passes on no more than their text.
+// define registers the tools with Genkit. Errors also go to fail, because Genkit
+// returns only their text.
 func define(g *genkit.Genkit, tools *agent.Toolset, fail func(error)) ([]ai.ToolRef, error) {
 	var refs []ai.ToolRef
 	for _, described := range tools.Tools() {
@@ -91,7 +92,7 @@ func define(g *genkit.Genkit, tools *agent.Toolset, fail func(error)) ([]ai.Tool
 	return refs, nil
 }
 
-// sum stands in for a model, such as those of Genkit's plugins.
+// sum stands in for a model.
 func sum(_ context.Context, req *ai.ModelRequest, _ ai.ModelStreamCallback) (*ai.ModelResponse, error) {
 	part := ai.NewToolRequestPart(&ai.ToolRequest{Ref: "1", Name: "bash", Input: map[string]any{"command": "echo $(($(seq -s + 10)))"}})
 	if last := req.Messages[len(req.Messages)-1]; last.Role == ai.RoleTool {

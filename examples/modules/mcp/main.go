@@ -1,8 +1,11 @@
-// Mcp runs an MCP server inside a sandbox, over standard input and output, and
-// uses it with the MCP project's own Go SDK: whatever the server does happens
-// in the sandbox.
+// Mcp runs an MCP server in a sandbox, over standard input and output, and calls
+// it with the MCP project's Go SDK.
 //
-//	go run . 'x = 6 * 7' 'print(x)'
+//	go build -C examples/modules/mcp -o /tmp/mcp .
+//	go run ./cmd/sandbox-emulator /tmp/mcp 'x = 6 * 7' 'print(x)' # needs python3
+//
+// Any server that uses standard input and output works in the same way:
+// sb.CommandContext(ctx, "npx", "-y", "some-mcp-server").
 package main
 
 import (
@@ -45,7 +48,7 @@ func run(ctx context.Context, programs []string) (err error) {
 		return err
 	}
 
-	// The server is a child process like any other.
+	// Start the server as with os/exec.
 	cmd := sb.CommandContext(ctx, "python3", "-u", "server.py")
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
@@ -83,7 +86,7 @@ func run(ctx context.Context, programs []string) (err error) {
 			}
 		}
 	}
-	// Closing the session ends the server's input, and so the server.
+	// Closing the session ends the server's input, which ends the server.
 	if err := session.Close(); err != nil {
 		return err
 	}

@@ -1,9 +1,12 @@
-// Command observability runs commands in some sandboxes, and serves metrics of
-// what the client does to Prometheus, and a page with the panels of
-// dashboard.json, which Grafana reads as well.
+// Observability runs commands in some sandboxes. It serves the client's metrics to
+// Prometheus, and a page with the panels of dashboard.json, which Grafana reads, too.
 //
-//	go run ../../../cmd/sandbox-emulator go run . -for 10m -trouble
+// From this folder, each in a terminal, without an account:
+//
+//	go run -C ../../.. ./cmd/sandbox-emulator go run -C examples/modules/observability . -for 10m -trouble
 //	prometheus --config.file=prometheus.yml --storage.tsdb.path="$(mktemp -d)"
+//
+// Then open http://127.0.0.1:9464.
 package main
 
 import (
@@ -41,7 +44,7 @@ func main() {
 	database := flag.String("prometheus", "http://127.0.0.1:9090", "address of Prometheus, for the page")
 	sandboxes := flag.Int("sandboxes", 4, "number of sandboxes")
 	lasts := flag.Duration("for", time.Minute, "how long to work")
-	bad := flag.Bool("trouble", false, "let some requests fail and some streams break, to see what the metrics say of it")
+	bad := flag.Bool("trouble", false, "let some requests fail and some streams break, to see it in the metrics")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -85,7 +88,7 @@ func run(ctx context.Context, listener net.Listener, database string, sandboxes 
 	mux.HandleFunc("GET /{$}", serve("text/html; charset=utf-8", page))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	defer server.Close()
-	go func() { _ = server.Serve(listener) }() // ends by Close
+	go func() { _ = server.Serve(listener) }() // ends with Close
 	fmt.Printf("Metrics on http://%s/metrics\n", listener.Addr())
 
 	var all sync.WaitGroup

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// trouble is a transport like a bad network: some reads find the service busy,
-// and some streams are cut.
+// trouble is a transport like a bad network: some requests get a 503, and some
+// streams break.
 type trouble struct{ next http.RoundTripper }
 
 func (t trouble) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -26,7 +26,7 @@ func (t trouble) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// cutBody is the body of a response that breaks off.
+// cutBody is a response body that breaks after some bytes.
 type cutBody struct {
 	io.ReadCloser
 	left int

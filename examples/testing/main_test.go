@@ -1,9 +1,0 @@
-package main
-
-import (
-	"testing"
-
-	"github.com/go-vercel/sandbox/internal/test/testmain"
-)
-
-func TestMain(m *testing.M) { testmain.Main(m) }
