@@ -38,7 +38,7 @@ func canceledCalls(byDay int) int {
 	return byDay
 }
 
-// moody is an API that responds when it likes, or not at all.
+// moody is an API that responds after a random time, sometimes with a fault, or not at all.
 type moody struct {
 	mu  sync.Mutex
 	rng *rand.Rand
@@ -150,7 +150,7 @@ func TestRandomCancellations(t *testing.T) {
 					limit = 5 * time.Second // it may be asking for the size, by a command
 				}
 				if method == "AppendFile" {
-					limit += 2 * time.Second // to remove its temporary files after that
+					limit += 2 * time.Second // to remove its temporary files
 				}
 				assert.LessOrEqual(t, over, limit)
 				if ctx.Err() != nil {
@@ -184,7 +184,7 @@ func TestCancellationsOfProcesses(t *testing.T) {
 	require.NoError(t, sb.FS().WriteFile(t.Context(), "large", make([]byte, 4<<20), 0o644))
 	var calls, canceled, unknown atomic.Int64
 	var mu sync.Mutex
-	killed := map[string]error{} // what calls returned, by the marks of commands that are to be gone
+	killed := map[string]error{} // the errors of calls, by the marks of commands that must have ended
 	n, workers := canceledCalls(12), 4
 	var group sync.WaitGroup
 	for w := range workers {
@@ -193,6 +193,9 @@ func TestCancellationsOfProcesses(t *testing.T) {
 			for i := w; i < n; i += workers {
 				rng := rand.New(rand.NewPCG(seed, uint64(i)))
 				k := cancelKinds[rng.IntN(len(cancelKinds))]
+				if i < 3 { // these run commands that have to be killed
+					k = cancelKinds[i]
+				}
 				mark := fmt.Sprintf("SANDBOX_TEST_CANCELED=%d-%d-%d", os.Getpid(), seed, i)
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan error, 1)
@@ -231,14 +234,14 @@ func TestCancellationsOfProcesses(t *testing.T) {
 	}
 	group.Wait()
 	for mark, err := range killed {
-		assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, mark)) == 0 }, time.Minute, 100*time.Millisecond, "seed %d: %s goes on after: %v", seed, mark, err)
+		assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, mark)) == 0 }, time.Minute, 100*time.Millisecond, "seed %d: %s still runs after: %v", seed, mark, err)
 	}
 	assert.EqualValues(t, n, calls.Load())
-	assert.NotEmpty(t, killed)
+	assert.GreaterOrEqual(t, int64(len(killed))+unknown.Load(), int64(3))
 	t.Logf("seed %d: %d calls, %d of them canceled, %d unknown; %d commands killed", seed, calls.Load(), canceled.Load(), unknown.Load(), len(killed))
 }
 
-// cancelCall is what a call is made with.
+// cancelCall has the arguments of a call.
 type cancelCall struct {
 	c    *sandbox.Client
 	sb   *sandbox.Sandbox
@@ -252,7 +255,7 @@ func (k cancelCall) env() sandbox.Env {
 	return sandbox.Env{name: value}
 }
 
-// cancelKinds are calls that are canceled, after so many milliseconds at most.
+// cancelKinds are the calls to cancel, each with the maximum delay in milliseconds.
 var cancelKinds = []struct {
 	name  string
 	most  int

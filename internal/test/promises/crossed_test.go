@@ -28,19 +28,19 @@ import (
 // unnamed are the operations whose response does not name its object: the client can't tell
 // it from the response to another request. The value is the reason.
 var unnamed = map[*api.Op]string{
-	api.CreateSandbox:   "has no name before it is made",
-	api.CreateRuntime:   "has no name before it is made",
-	api.ForkSandbox:     "has no name before it is made",
-	api.ListSandboxes:   "is a list of what belongs to nothing",
-	api.ListSessions:    "is a list of what belongs to nothing",
-	api.ListDrives:      "is a list of what belongs to nothing",
-	api.ListSnapshots:   "is a list of what belongs to nothing",
-	api.SnapshotTree:    "is a list of what belongs to nothing",
-	api.OpenInteractive: "is an address",
-	api.MakeDir:         "is an empty object",
-	api.WriteFiles:      "is an empty object",
-	api.ReadFile:        "has a content alone",
-	api.CommandLogs:     "has a content alone",
+	api.CreateSandbox:   "the service may choose the name",
+	api.CreateRuntime:   "the service may choose the name",
+	api.ForkSandbox:     "the service may choose the name",
+	api.ListSandboxes:   "a list does not name its parent",
+	api.ListSessions:    "a list does not name its parent",
+	api.ListDrives:      "a list does not name its parent",
+	api.ListSnapshots:   "a list does not name its parent",
+	api.SnapshotTree:    "a list does not name its parent",
+	api.OpenInteractive: "the response is an address",
+	api.MakeDir:         "the response is empty",
+	api.WriteFiles:      "the response is empty",
+	api.ReadFile:        "the response is only content",
+	api.CommandLogs:     "the response is only content",
 }
 
 // TestCrossedResponses gives each operation of the table the response to the same
@@ -49,10 +49,10 @@ var unnamed = map[*api.Op]string{
 func TestCrossedResponses(t *testing.T) {
 	t.Parallel()
 	rows := lostResponses()
-	srv := sandboxtest.New(t, nil)
+	srv := testkit.LightServer(t)
 	w := newLostWorld(t, srv)
 	twin := newTwin(t, w.c)
-	for _, op := range inTurn() {
+	for _, op := range inOrder() {
 		row, ok := rows[op]
 		require.True(t, ok, "%s %s has no row", op.Method, op.Path)
 		if unnamed[op] != "" {
@@ -90,7 +90,7 @@ func crossResponse(t *testing.T, srv *sandboxtest.Server, w, twin *lostWorld, op
 	w.c.Bind(w.cmd)
 	w.c.Bind(w.drive)
 	err := row.call(t.Context(), w)
-	if undo := undone()[op]; undo != nil {
+	if undo := undos()[op]; undo != nil {
 		defer func() {
 			assert.NoError(t, undo(t.Context(), w))
 			assert.NoError(t, undo(t.Context(), twin))
@@ -103,7 +103,7 @@ func crossResponse(t *testing.T, srv *sandboxtest.Server, w, twin *lostWorld, op
 	}
 	require.NoError(t, err)
 	if op.Class == api.Safe {
-		assert.Greater(t, crossed.Load(), int64(1), "it was believed")
+		assert.Greater(t, crossed.Load(), int64(1), "the client accepted it")
 	}
 }
 
@@ -272,7 +272,7 @@ type swapper struct {
 	is    func(*http.Request) bool
 	mu    sync.Mutex
 	first chan *http.Response // of the first one
-	both  chan *http.Response // of the second one
+	other chan *http.Response // of the second one
 	count int
 }
 
@@ -283,9 +283,9 @@ func (s *swapper) RoundTrip(req *http.Request) (*http.Response, error) {
 		return s.next.RoundTrip(req)
 	}
 	if s.count++; s.count == 1 {
-		s.first, s.both = make(chan *http.Response, 1), make(chan *http.Response, 1)
+		s.first, s.other = make(chan *http.Response, 1), make(chan *http.Response, 1)
 	}
-	give, take := s.first, s.both
+	give, take := s.first, s.other
 	if s.count == 2 {
 		give, take = take, give
 	}
@@ -303,7 +303,7 @@ func (s *swapper) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// newTwin creates somebody else's world.
+// newTwin creates the world of another user.
 func newTwin(t *testing.T, c *sandbox.Client) *lostWorld {
 	t.Helper()
 	kept, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "twinkept"})
@@ -319,7 +319,7 @@ func newTwin(t *testing.T, c *sandbox.Client) *lostWorld {
 	return twin
 }
 
-// twins returns the same request, of the twin.
+// twins returns the same request for the twin's objects.
 func (w *lostWorld) twins(t *testing.T, req *http.Request, twin *lostWorld) *http.Request {
 	theirs := req.Clone(req.Context())
 	names := strings.NewReplacer(

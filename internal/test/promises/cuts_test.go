@@ -30,7 +30,7 @@ type cutter struct {
 	mu   sync.Mutex
 	// plan says what happens to the next streams; later ones are complete.
 	plan []cut
-	// stream is what has passed of the last stream of a waited command.
+	// stream holds what has passed of the last stream of a waited command.
 	stream []byte
 }
 
@@ -60,7 +60,7 @@ type cut struct {
 var (
 	errReset   = &netError{syscall.ECONNRESET}
 	errTimeout = &netError{errors.New("i/o timeout")}
-	ways       = []error{errReset, io.ErrUnexpectedEOF, io.EOF, errTimeout}
+	cutErrors  = []error{errReset, io.ErrUnexpectedEOF, io.EOF, errTimeout}
 )
 
 type netError struct{ error }
@@ -83,7 +83,7 @@ func (c *cutter) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	c.mu.Lock()
 	var now *cut
-	// A refusal before the command is known would not be a cut.
+	// A refusal of the start would not be a cut.
 	if len(c.plan) > 0 && (c.plan[0].status == 0 || logs) {
 		now, c.plan = &c.plan[0], c.plan[1:]
 	}
@@ -150,13 +150,13 @@ func (c *cutter) set(plan ...cut) {
 
 // randomPlan returns several cuts of a stream of about size bytes.
 func randomPlan(rng *rand.Rand, from, size int64) []cut {
-	plan := []cut{{after: from + rng.Int64N(size), how: ways[rng.IntN(len(ways))]}}
+	plan := []cut{{after: from + rng.Int64N(size), how: cutErrors[rng.IntN(len(cutErrors))]}}
 	for range rng.IntN(4) {
 		if rng.IntN(4) == 0 {
 			plan = append(plan, cut{status: []int{500, 502, 503, 504}[rng.IntN(4)]})
 			continue
 		}
-		plan = append(plan, cut{after: rng.Int64N(size), how: ways[rng.IntN(len(ways))]})
+		plan = append(plan, cut{after: rng.Int64N(size), how: cutErrors[rng.IntN(len(cutErrors))]})
 	}
 	return plan
 }
@@ -237,7 +237,7 @@ func TestExactlyOnceWaited(t *testing.T) {
 		step = 23 // no multiple of how many ways there are
 	}
 	for at := first; at <= size; at += step {
-		how := ways[at%int64(len(ways))]
+		how := cutErrors[at%int64(len(cutErrors))]
 		cuts.set(cut{after: at, how: how})
 		s.run(t, sb, fmt.Sprintf("cut at %d of %d by %v", at, size, how))
 	}
@@ -249,14 +249,14 @@ func TestExactlyOnceLogs(t *testing.T) {
 	t.Parallel()
 	_, sb, cuts := cutSandbox(t)
 	s := smallScript()
-	// After its output, the command waits for a file, so that a clean cut of its
-	// log can be told from its end.
+	// After its output, the command waits for a file, so that a clean cut of its log
+	// differs from its end.
 	hold := []string{"-c", strings.Replace(s.args[1], "exit 3", "while [ ! -e go ]; do sleep 0.1; done; exit 3", 1)}
 	cmd, err := sb.StartCommand(t.Context(), "bash", hold, nil)
 	require.NoError(t, err)
 	size := int64(len(s.stdout) + len(s.stderr)) // the log is longer than that
 	for at := int64(0); at <= size; at += 3 {
-		how := ways[at%int64(len(ways))]
+		how := cutErrors[at%int64(len(cutErrors))]
 		cuts.set(cut{after: at, how: how}, cut{status: 502}, cut{after: at / 2, how: errReset})
 		var stdout, stderr strings.Builder
 		for line, err := range cmd.Logs(t.Context()) {
@@ -368,7 +368,7 @@ func TestReattachGivesUp(t *testing.T) {
 func TestCutBeforeTheCommand(t *testing.T) {
 	t.Parallel()
 	srv, sb, cuts := cutSandbox(t)
-	for i, how := range ways {
+	for i, how := range cutErrors {
 		cuts.set(cut{after: int64(5 * i), how: how})
 		done, err := sb.RunCommand(t.Context(), "sh", []string{"-c", "echo found; exit 3"}, nil)
 		require.NoError(t, err)
@@ -377,17 +377,17 @@ func TestCutBeforeTheCommand(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "found\n", out)
 	}
-	assert.Equal(t, len(ways), testkit.Count(srv, sandboxtest.RunCommand))
+	assert.Equal(t, len(cutErrors), testkit.Count(srv, sandboxtest.RunCommand))
 
 	plain := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: cuts.client(), ServerCommandIDs: true})
 	sb, err := plain.Get(t.Context(), sb.Name(), nil)
 	require.NoError(t, err)
-	for i, how := range ways {
+	for i, how := range cutErrors {
 		cuts.set(cut{after: int64(5 * i), how: how})
 		_, err := sb.RunCommand(t.Context(), "true", nil, nil)
 		require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
 	}
-	assert.Equal(t, 2*len(ways), testkit.Count(srv, sandboxtest.RunCommand))
+	assert.Equal(t, 2*len(cutErrors), testkit.Count(srv, sandboxtest.RunCommand))
 }
 
 // TestAtMostOnce runs commands that each append a line to a file, while three
@@ -447,10 +447,10 @@ func atMostOnce(t *testing.T, serverIDs bool) {
 		}
 	}
 	if serverIDs {
-		assert.Positive(t, unknown, "the faults struck")
+		assert.Positive(t, unknown, "there were faults")
 	} else {
 		assert.Zero(t, unknown, "commands with an unknown outcome")
-		assert.Positive(t, looks, "the faults struck")
+		assert.Positive(t, looks, "there were faults")
 	}
 	t.Logf("%d commands, %d with an unknown outcome, %d ran twice", total, unknown, twice(counts))
 }

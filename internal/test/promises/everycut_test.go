@@ -23,11 +23,11 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// cutsEnv is how many places TestCutResponses cuts each operation's response at,
-// in each framing. Without it, it cuts one, in one of them.
+// cutsEnv is the number of places at which TestCutResponses cuts each response, in each
+// framing. Without it, the test cuts each response once, in a random framing.
 const cutsEnv = "SANDBOX_CUTS"
 
-// cutFraming is how a proxy passes a response on, and loses the end of its body.
+// cutFraming is how a proxy frames a response whose body it cuts.
 type cutFraming struct {
 	name            string
 	http2, measured bool
@@ -52,7 +52,7 @@ type cutProxy struct {
 
 	mu    sync.Mutex
 	is    func(*http.Request) bool // the operation
-	at    float64                  // where, as a part of the whole; for streams, of its first record
+	at    float64                  // where, as a fraction of the body; of a stream, of its first record
 	armed bool
 	said  string
 }
@@ -153,9 +153,9 @@ func TestCutResponses(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for n := range max(1, each*len(cutFramings)) {
-		srv := sandboxtest.New(t, nil)
+		srv := testkit.LightServer(t)
 		w, proxies := newLostWorld(t, srv), map[cutFraming]*cutProxy{}
-		for _, op := range inTurn() {
+		for _, op := range inOrder() {
 			row, ok := rows[op]
 			require.True(t, ok, "%s %s has no row", op.Method, op.Path)
 			f, at := cutFramings[n%len(cutFramings)], rng.Float64()
@@ -183,7 +183,7 @@ func cutResponse(t *testing.T, srv *sandboxtest.Server, w *lostWorld, op *api.Op
 	p.mu.Unlock()
 	err := row.call(t.Context(), w)
 	sent := testkit.Count(srv, row.op) - before
-	if undo := undone()[op]; undo != nil {
+	if undo := undos()[op]; undo != nil {
 		defer func() { assert.NoError(t, undo(t.Context(), w)) }() // when p.mu is free
 	}
 	p.mu.Lock()

@@ -20,8 +20,7 @@ type (
 	plain = map[string]func(*testing.T)
 )
 
-// calls are the methods with options other than those that make or change a
-// sandbox.
+// calls are the methods with options, except for those that create or update a sandbox.
 var calls = []method{
 	{
 		name: "Get", opts: &sandbox.GetOptions{}, request: "GET /v2/sandboxes/SANDBOX", before: running, silent: true,
@@ -165,8 +164,9 @@ var calls = []method{
 			}
 			return cmd.Stdout(w.ctx)
 		},
-		rows: commandRows,
-		held: commandHeld,
+		rows:  commandRows,
+		byDay: 2,
+		held:  commandHeld,
 		local: local{
 			"AttachStdin": func(t *testing.T, w *world, m method) {
 				makeBox(t, w)
@@ -197,7 +197,7 @@ var calls = []method{
 		rows: []row{{field: "Cwd", value: "/tmp", sent: `{"cwd":"/tmp"}`}},
 		local: local{"NoSizeCheck": func(t *testing.T, w *world, _ method) {
 			makeBox(t, w)
-			// Longer than what net/http gives a length by itself.
+			// Too long for net/http to set a length by itself.
 			require.NoError(t, w.box.FS().WriteFile(t.Context(), "data", make([]byte, 100_000), 0o644))
 			for _, no := range []bool{true, false} {
 				before := len(w.srv.Requests())
@@ -211,8 +211,8 @@ var calls = []method{
 	},
 }
 
-// commandRows are the fields that RunCommand and StartCommand have alike, and
-// commandHeld those of them that other tests see.
+// commandRows are the fields that RunCommand and StartCommand share. Other tests set
+// commandHeld.
 var (
 	commandRows = []row{
 		{field: "Cwd", value: "/tmp", sent: `{"cwd":"/tmp"}`, reads: prints(`(^|\n)\S*/tmp\n`)},
@@ -242,7 +242,7 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// boxes makes three sandboxes, whose order by age is not that of their names.
+// boxes creates three sandboxes, whose order by age differs from that by name.
 func boxes(t *testing.T, w *world) {
 	if w.box != nil {
 		return
@@ -254,7 +254,7 @@ func boxes(t *testing.T, w *world) {
 	}
 }
 
-// snapshots makes two snapshots of one sandbox and one of another.
+// snapshots creates two snapshots of one sandbox and one of another.
 func snapshots(t *testing.T, w *world) {
 	if w.box != nil {
 		return

@@ -15,21 +15,21 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/internal/wire"
-	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// limit is a limit of new sandboxes, as it is set by the options and by a request.
+// limit is a limit of a create, as an option and in the request.
 type limit struct {
 	name      string
 	good, bad int // at the limit, and beyond it
 	options   func(n int) sandbox.CreateOptions
 	field     string
 	sent      func(n int) any
-	// lenient is set if the client leaves it to the service, with the reason.
+	// lenient is the reason why the client leaves the check to the service; empty if it
+	// checks.
 	lenient string
 }
 
-func text(n int) string { return strings.Repeat("é", n) } // of two bytes each
+func text(n int) string { return strings.Repeat("é", n) } // each is two bytes
 
 func numbered(n int) (list []int, tags map[string]string) {
 	tags = map[string]string{}
@@ -72,7 +72,8 @@ var limits = []limit{
 	{"least port", wire.MinPort, wire.MinPort - 1, port, "ports", onePort, ""},
 	{"greatest port", wire.MaxPort, wire.MaxPort + 1, port, "ports", onePort, ""},
 	{"reserved port", wire.ReservedPort + 1, wire.ReservedPort, port, "ports", onePort, "the service may give it up"},
-	// One more than the service has been seen to take: the last is answered with 500.
+	// The service was seen to accept one less than the maximum, and to respond with 500 to
+	// the maximum.
 	{"ports", wire.MaxPorts - 1, wire.MaxPorts + 1, func(n int) sandbox.CreateOptions { list, _ := numbered(n); return sandbox.CreateOptions{Ports: list} },
 		"ports", func(n int) any { list, _ := numbered(n); return list }, ""},
 	{"odd vCPUs", 4, 3, vcpus, "resources", oneSize, ""},
@@ -112,11 +113,11 @@ func kept(n int) sandbox.CreateOptions {
 	return sandbox.CreateOptions{KeepLastSnapshots: &sandbox.KeepLastSnapshots{Count: n}}
 }
 
-// TestLimitsAgree: the client and the emulator take what the table of limits
-// permits, and refuse what is beyond it, each by itself.
+// TestLimitsAgree: the client and the emulator each accept a value at the limit, and refuse
+// one beyond it.
 func TestLimitsAgree(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := testkit.LightServer(t)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	for i := range wire.MaxMounts + 1 {
 		_, err := c.GetOrCreateDrive(t.Context(), fmt.Sprintf("d%d", i), nil)
@@ -158,10 +159,10 @@ func TestLimitsAgree(t *testing.T) {
 	}
 }
 
-// TestOtherLimitsAgree: so are those of commands, drives and listings.
+// TestOtherLimitsAgree: the same for commands, drives and listings.
 func TestOtherLimitsAgree(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := testkit.LightServer(t)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	sb, err := c.Create(t.Context(), nil)
 	require.NoError(t, err)

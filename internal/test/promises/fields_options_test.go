@@ -2,17 +2,11 @@ package promises_test
 
 import (
 	"errors"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
-	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -31,8 +25,8 @@ import (
 	"github.com/go-vercel/sandbox/terminal"
 )
 
-// onlyHere are options that are in no request of the API: what they do is done
-// by this SDK.
+// onlyHere are methods with options that are in no request, because this SDK implements
+// them.
 var onlyHere = []method{
 	{name: "DownloadDir", opts: &sandbox.DownloadDirOptions{}, held: []string{"Exclude", "MaxEntries", "MaxBytes", "OutsideLinks", "DotGit", "LeftOut", "Progress"}, local: local{"Include": func(t *testing.T, w *world, _ method) {
 		makeBox(t, w)
@@ -114,7 +108,7 @@ func TestOnlyHere(t *testing.T) {
 	}
 }
 
-// written returns a test that a file arrives as it is described.
+// written returns a test that a file arrives with this content and mode.
 func written(f sandbox.File, content string, mode os.FileMode) func(*testing.T, *world, method) {
 	return func(t *testing.T, w *world, _ method) {
 		makeBox(t, w)
@@ -129,7 +123,7 @@ func written(f sandbox.File, content string, mode os.FileMode) func(*testing.T, 
 	}
 }
 
-// rateLimitWait looks at how long a request waits for a limit that is spent.
+// rateLimitWait tests how long a request waits for a spent limit.
 func rateLimitWait(t *testing.T) {
 	for longest, sent := range map[time.Duration]int{0: 2, 10 * time.Second: 1, time.Hour: 2, -1: 2} {
 		synctest.Test(t, func(t *testing.T) {
@@ -157,7 +151,7 @@ func rateLimitWait(t *testing.T) {
 	}
 }
 
-// reattachLimit looks at how long a broken stream is tried again.
+// reattachLimit tests how long the client tries to repair a stream.
 func reattachLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := sandbox.NewClient(&sandbox.ClientOptions{
@@ -181,11 +175,11 @@ func reattachLimit(t *testing.T) {
 		var lost *sandbox.StreamError
 		require.ErrorAs(t, err, &lost)
 		took := time.Since(began)
-		assert.True(t, 30*time.Second <= took && took < time.Minute, "%v", took) // the last pause may go beyond the limit
+		assert.True(t, 30*time.Second <= took && took < time.Minute, "%v", took) // the last pause may exceed the limit
 	})
 }
 
-// clientOption looks for what each field does to one request.
+// clientOption tests the effect of each field on one request.
 func clientOption(t *testing.T) {
 	var log strings.Builder
 	var seen *http.Request
@@ -214,37 +208,4 @@ func clientOption(t *testing.T) {
 	assert.Contains(t, log.String(), "rateRemaining=7 rateLimit=10")
 	assert.Len(t, events.Ended("request"), 1)
 	assert.Len(t, events.Ended(), 2, "with the operation")
-}
-
-// TestEveryStruct fails for a struct of options that no method of these tests
-// has.
-func TestEveryStruct(t *testing.T) {
-	t.Parallel()
-	tested := map[string]bool{}
-	for _, m := range slices.Concat(calls, onlyHere) {
-		tested[reflect.TypeOf(m.opts).Elem().Name()] = true
-	}
-	for _, in := range []any{sandbox.CreateOptions{}, sandbox.ForkOptions{}, sandbox.UpdateOptions{}} { // tests of their own
-		tested[reflect.TypeOf(in).Name()] = true
-	}
-	files, err := filepath.Glob("../../../*.go")
-	require.NoError(t, err)
-	found := map[string]bool{}
-	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
-		ast.Inspect(parsed, func(n ast.Node) bool {
-			if spec, ok := n.(*ast.TypeSpec); ok && spec.Name.IsExported() && strings.HasSuffix(spec.Name.Name, "Options") {
-				found[spec.Name.Name] = true
-			}
-			return true
-		})
-	}
-	require.GreaterOrEqual(t, len(found), 20)
-	for _, name := range slices.Sorted(maps.Keys(found)) {
-		assert.True(t, tested[name], "no test sets the fields of %s", name)
-	}
 }

@@ -18,39 +18,38 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/canned"
 )
 
-// unread are fields of recorded responses that have no place in a public type,
-// each with the reason.
+// unread are fields of recorded responses that no public type has, each with the reason.
 var unread = map[string]string{
 	"sandbox.driveCount": unheard, "sandbox.mounts.driveId": unheard, "snapshot.extra": unheard, "snapshot.other": unheard,
 	"drive.usedBytes": unheard, "command.extra": unheard,
 	"sandbox.networkPolicy.injectionRules.headers.leaked": values, "session.networkPolicy.injectionRules.headers.leaked": values,
-	"command.sessionId": "a command is asked for by its session, which SessionID is",
+	"command.sessionId": "the request names the session, which SessionID returns",
 	"pagination.count":  "the number of Items",
-	"route.subdomain":   "of a route without a URL, which it then becomes a part of",
+	"route.subdomain":   "becomes a part of the URL if a route has none",
 }
 
 const (
-	unheard = "made up by a recording, to show that unknown fields do no harm"
+	unheard = "invented by a recording, to show that unknown fields do no harm"
 	failed  = "this response is refused: "
 	values  = "the value of a header, which nothing may show"
 )
 
-// kinds are the names under which recorded responses have objects.
+// kinds are the kinds of objects, by their names in recorded responses.
 var kinds = map[string]string{
 	"sandbox": "sandbox", "sandboxes": "sandbox", "session": "session", "sessions": "session", "routes": "route", "snapshot": "snapshot",
 	"snapshots": "snapshot", "siblings": "snapshot", "command": "command", "commands": "command", "drive": "drive", "drives": "drive",
 	"pagination": "pagination",
 }
 
-// TestResponses changes each field that any recorded response has, one at a
-// time, and looks for a change in what the public types show.
+// TestResponses changes each field of the recorded responses, one at a time: what the
+// public types show must change.
 func TestResponses(t *testing.T) {
 	t.Parallel()
 	objects := recordedObjects(t)
-	// What is newer than the recordings.
+	// These fields are newer than the recordings.
 	objects["route"]["system"], objects["drive"]["v0"] = false, false
 	for _, kind := range []string{"sandbox", "session"} {
-		objects[kind]["networkPolicy"].(map[string]any)["mode"] = "custom" // the one in which the rest has a meaning
+		objects[kind]["networkPolicy"].(map[string]any)["mode"] = "custom" // the mode in which the other fields have a meaning
 	}
 	found := map[string]bool{}
 	t.Cleanup(func() {
@@ -89,8 +88,7 @@ func TestResponses(t *testing.T) {
 	}
 }
 
-// recordedObjects returns, for each kind, an object with all fields that any
-// recording has.
+// recordedObjects returns, for each kind, an object with all fields of the recordings.
 func recordedObjects(t *testing.T) map[string]map[string]any {
 	files, err := filepath.Glob("../../../testdata/conformance/scenarios/*.json")
 	require.NoError(t, err)
@@ -148,8 +146,7 @@ func gather(objects map[string]map[string]any, v any) {
 	}
 }
 
-// union adds the fields that are new. Lists have one element, which is a union
-// as well.
+// union adds missing fields. A list has one element, which is a union as well.
 func union(into, from map[string]any) {
 	for name, v := range from {
 		switch v := v.(type) {
@@ -239,8 +236,8 @@ func set(v, step, to any) {
 	v.(map[string]any)[step.(string)] = to
 }
 
-// show returns the JSON of what the public types show of the objects, or an
-// error, which is to show that the field was read.
+// show returns the JSON of what the public types show of the objects, or an error, which
+// also shows that the field was read.
 func show(t *testing.T, shown func(*testing.T, map[string]any) any, objects map[string]map[string]any) string {
 	o := map[string]any{}
 	for kind, v := range objects {
@@ -251,15 +248,15 @@ func show(t *testing.T, shown func(*testing.T, map[string]any) any, objects map[
 	return string(text)
 }
 
-// clientOf returns a client of an API that responds to everything alike.
+// clientOf returns a client of an API that gives the same response to every request.
 func clientOf(t *testing.T, response map[string]any) *sandbox.Client {
 	text, err := json.Marshal(response)
 	require.NoError(t, err)
 	return canned.API(func(*http.Request) (*http.Response, error) { return canned.JSON(200, string(text)), nil }).Client(t)
 }
 
-// identity returns what an object is to be asked for by: the client refuses a
-// response about another.
+// identity returns the name or ID to request an object by: the client refuses a response
+// about another object.
 func identity(t *testing.T, o map[string]any, kind, field string) string {
 	text, ok := o[kind].(map[string]any)[field].(string)
 	require.True(t, ok)
@@ -313,7 +310,7 @@ func shownCommand(t *testing.T, o map[string]any) any {
 	return []any{c.ID(), c.Name(), c.Args(), c.Cwd(), c.SessionID(), c.StartedAt(), elapsed, code, exited}
 }
 
-// TestTree looks at what only the snapshot tree and terminals have.
+// TestTree tests the fields of the snapshot tree.
 func TestTree(t *testing.T) {
 	t.Parallel()
 	node := func(id string) map[string]any {

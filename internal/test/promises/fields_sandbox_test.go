@@ -19,8 +19,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// settings are the rows that create, fork and update have in common.
-var settings = []row{
+// commonRows are the rows that create, fork and update share.
+var commonRows = []row{
 	{field: "Ports", value: []int{3001, 8080}, sent: `{"ports":[3001,8080]}`, state: "none", info: hidden{}, reads: func(t *testing.T, w *world, handle any) {
 		sb := handle.(*sandbox.Sandbox)
 		require.NoError(t, sb.CurrentSession().Refresh(t.Context()))
@@ -59,7 +59,7 @@ var settings = []row{
 		sent: `{"mounts":{"/data":{"drive":"disk","mode":"read-write"}}}`,
 	},
 	{field: "Mounts", value: map[string]sandbox.Mount{}, sent: `{"mounts":{}}`, state: `{"mounts":null}`, info: map[string]sandbox.Mount(nil)},
-	{field: "Region", value: "fra1", sent: `{"region":"fra1"}`}, // not before the drive, which is elsewhere
+	{field: "Region", value: "fra1", sent: `{"region":"fra1"}`}, // after the drive, which is in another region
 	{field: "SnapshotExpiration", value: 72 * time.Hour, sent: `{"snapshotExpiration":259200000}`},
 	{field: "SnapshotExpiration", value: sandbox.Forever, sent: `{"snapshotExpiration":0}`},
 	{
@@ -68,8 +68,8 @@ var settings = []row{
 	},
 }
 
-// policyOf returns a policy with all kinds of rules, whose matchers are of one
-// kind, and each value of which is in it once.
+// policyOf returns a row with all kinds of rules. All matchers are of one kind, and each
+// value occurs once.
 func policyOf(kind string, match func(string) *sandbox.PolicyMatcher) row {
 	matches := func(i int) *sandbox.PolicyMatch {
 		at := func(part string) *sandbox.PolicyMatcher { return match(fmt.Sprintf("/%s%d", part, i)) }
@@ -107,18 +107,18 @@ func policyOf(kind string, match func(string) *sandbox.PolicyMatcher) row {
 	}
 }
 
-// hasEnv looks for the variable where programs find it, since no response has it.
+// hasEnv runs a program to look for the variable, because no response has it.
 func hasEnv(t *testing.T, w *world, handle any) {
 	sb := handle.(*sandbox.Sandbox)
-	if w.box != nil && sb.Name() == w.box.Name() { // an update counts from the next session on
+	if w.box != nil && sb.Name() == w.box.Name() { // an update takes effect in the next session
 		_, err := sb.Stop(t.Context(), nil)
 		require.NoError(t, err)
 	}
 	assert.Equal(t, "value\n", testkit.Output(t, sb, "printenv", "FIELD"))
 }
 
-// creations are the rows that create and fork have in common.
-var creations = append(slices.Clone(settings), []row{
+// creationRows are the rows that create and fork share.
+var creationRows = append(slices.Clone(commonRows), []row{
 	{field: "KeepLastSnapshots", value: &sandbox.KeepLastSnapshots{Count: 7}, sent: `{"keepLastSnapshots":{"count":7}}`},
 	{field: "Name", value: "a-name_1", sent: `{"name":"a-name_1"}`},
 	{field: "VCPUs", value: 4, sent: `{"resources":{"vcpus":4}}`, state: `{"vcpus":4,"memory":8192}`},
@@ -139,17 +139,17 @@ var creations = append(slices.Clone(settings), []row{
 var snapshotSource = func(w *world) any { return sandbox.SnapshotSource{SnapshotID: w.snapshot} }
 
 const (
-	elsewhere = "the emulator would look for it on the network"
+	elsewhere = "the emulator would fetch it from the network"
 	guarded   = "no response shows it: TestNPMCredentials"
 )
 
-// forks are the rows of a copy of another sandbox.
-var forks = append(slices.Clone(creations), []row{
+// forkRows are the rows of Fork.
+var forkRows = append(slices.Clone(creationRows), []row{
 	{field: "Persistent", value: new(false), sent: `{"persistent":false}`, info: false},
 }...)
 
-// firsts are the rows of a sandbox that is not a copy of another.
-var firsts = append(slices.Clone(creations), []row{
+// createRows are the rows of Create and GetOrCreate.
+var createRows = append(slices.Clone(creationRows), []row{
 	{field: "Ephemeral", value: true, sent: `{"persistent":false}`, info: hidden{}, reads: func(t *testing.T, _ *world, sb any) {
 		assert.False(t, sb.(*sandbox.Sandbox).Info().Persistent)
 	}},
@@ -181,7 +181,7 @@ var firsts = append(slices.Clone(creations), []row{
 	},
 }...)
 
-// source makes the sandbox that is forked or updated, and a snapshot of it.
+// source creates the sandbox that is forked or updated, and a snapshot of it.
 func source(t *testing.T, w *world) {
 	if w.box != nil {
 		return
@@ -193,7 +193,7 @@ func source(t *testing.T, w *world) {
 	w.box, w.snapshot = box, snapshot.ID()
 }
 
-// makeBox makes the sandbox without a snapshot.
+// makeBox creates the sandbox without a snapshot.
 func makeBox(t *testing.T, w *world) {
 	if w.box == nil {
 		var err error
@@ -202,7 +202,7 @@ func makeBox(t *testing.T, w *world) {
 	}
 }
 
-// running makes them and starts the sandbox.
+// running creates both and starts the sandbox.
 func running(t *testing.T, w *world) {
 	source(t, w)
 	var err error
@@ -213,7 +213,7 @@ func running(t *testing.T, w *world) {
 func TestCreate(t *testing.T) {
 	t.Parallel()
 	create := method{
-		name: "Create", opts: &sandbox.CreateOptions{}, request: "POST /v3/sandboxes", rows: firsts, before: source,
+		name: "Create", opts: &sandbox.CreateOptions{}, request: "POST /v3/sandboxes", rows: createRows, before: source,
 		call: func(w *world, opts any) (any, error) {
 			return w.client.Create(w.ctx, opts.(*sandbox.CreateOptions))
 		},
@@ -227,7 +227,7 @@ func TestCreate(t *testing.T) {
 
 func TestGetOrCreate(t *testing.T) {
 	t.Parallel()
-	rows := slices.DeleteFunc(slices.Clone(firsts), func(r row) bool { return r.field == "Name" || r.alone != "" })
+	rows := slices.DeleteFunc(slices.Clone(createRows), func(r row) bool { return r.field == "Name" || r.alone != "" })
 	getOrCreate := method{
 		name: "GetOrCreate", opts: &sandbox.CreateOptions{}, request: "POST /v3/sandboxes", rows: rows, byDay: 4,
 		before: func(t *testing.T, w *world) {
@@ -274,7 +274,7 @@ func allowEmpty(t *testing.T, w *world, m method) {
 func TestFork(t *testing.T) {
 	t.Parallel()
 	fork := method{
-		name: "Fork", opts: &sandbox.ForkOptions{}, request: "POST /v2/sandboxes/SANDBOX/fork", rows: forks, before: makeBox, // without a snapshot, which would bind it to a region
+		name: "Fork", opts: &sandbox.ForkOptions{}, request: "POST /v2/sandboxes/SANDBOX/fork", rows: forkRows, before: makeBox, // without a snapshot, which would bind it to a region
 		call: func(w *world, opts any) (any, error) {
 			o := *opts.(*sandbox.ForkOptions)
 			o.AllowEmpty = true
@@ -289,7 +289,7 @@ func TestFork(t *testing.T) {
 
 func TestUpdate(t *testing.T) {
 	t.Parallel()
-	rows := slices.Clone(settings)
+	rows := slices.Clone(commonRows)
 	for i := range rows {
 		switch r := &rows[i]; r.field {
 		case "Timeout":
@@ -320,7 +320,7 @@ func TestUpdate(t *testing.T) {
 	update.test(t)
 }
 
-// policyBody returns the policy of a request that has one among other fields.
+// policyBody returns the policy in the body of a request.
 func policyBody(t *testing.T, sent string) string {
 	v, ok := decoded(t, sent).(map[string]any)
 	require.True(t, ok)
@@ -329,14 +329,14 @@ func policyBody(t *testing.T, sent string) string {
 	return string(text)
 }
 
-// waitForImage looks at what happens while the image is being prepared.
+// waitForImage tests what happens while the image is being prepared.
 func waitForImage(t *testing.T, w *world, m method) {
 	source(t, w)
 	for _, wait := range []bool{false, true} {
 		ctx, cancel := context.WithCancel(t.Context())
 		w.set(func(r *http.Request) (*http.Response, error) {
 			if r.Method == http.MethodPost {
-				defer cancel() // so that a client that waits does so no longer
+				defer cancel() // ends the wait
 				return canned.JSON(409, `{"error":{"code":"image_not_ready","message":"not yet"}}`), nil
 			}
 			return canned.JSON(404, `{"error":{"code":"not_found","message":"no"}}`), nil

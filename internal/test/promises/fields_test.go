@@ -27,34 +27,33 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// row sets one field of an option struct and says, in the words of the API and
-// not of our encoder, what that changes.
+// row sets one field of an option struct. It describes the effect in the API's terms,
+// independently of our encoder.
 type row struct {
 	field string
 	// value is what the field is set to: a value, or a func(*world) any.
 	value any
-	// and holds other fields that this one needs; they are also in the request
-	// that this one is compared with, unless the value needs them itself.
+	// and holds other fields that this one needs. The request that this one is compared
+	// with has them as well.
 	and map[string]any
-	// sent is merged into the body of the request without the field; it has
-	// SNAPSHOT for world.snapshot. A sent with a leading ? is its query.
+	// sent is what the field adds to the body of the request, or with a leading ? to its
+	// query. SNAPSHOT stands for world.snapshot.
 	sent string
 	// at is the request, if it is not the method's.
 	at string
 	// also holds further requests that the field causes.
 	also []string
-	// state is what the emulator then says of the object, if that is not sent.
+	// state is the emulator's state of the object, if it differs from sent.
 	state string
-	// info is what the field of the same name of the handle's Info is, if that is
-	// not value. A func(*sandbox.Sandbox) any reads something else than Info.
+	// info is the field of the same name in the handle's Info, if it differs from value.
 	info any
-	// reads replaces info, for what is found somewhere else than in Info.
+	// reads replaces info for what is not in Info.
 	reads func(*testing.T, *world, any)
-	// alone are rows that are not sent to the emulator, with the reason.
+	// alone is the reason why the row is not sent to the emulator; empty if it is.
 	alone string
 }
 
-// hidden is the info of what the API does not return.
+// hidden is the info of a field that the API does not return.
 type hidden struct{}
 
 // method is a method with options.
@@ -65,23 +64,22 @@ type method struct {
 	before  func(*testing.T, *world)
 	call    func(*world, any) (any, error)
 	rows    []row
-	// byDay, if not zero, is how many rows are played by day: the encoder is another
-	// method's, whose rows are all played.
+	// byDay, if not zero, is the number of rows to test by day: another method, which tests
+	// all rows, has the same encoder.
 	byDay int
-	// silent is set if what is returned has none of the fields.
+	// silent is set if the result has none of the fields.
 	silent bool
 	// local holds the fields that are in no request, each with its own test.
 	local map[string]func(*testing.T, *world, method)
-	// plain is local, of tests that need no emulator.
+	// plain is like local, for tests that need no emulator.
 	plain map[string]func(*testing.T)
-	// held are the fields that are in no request either, and that other tests
-	// give a value.
+	// held are further fields that are in no request. Other tests set them.
 	held []string
-	// never are fields that are not sent by this method, with the reason.
+	// never are fields that this method does not send, each with the reason.
 	never map[string]string
 }
 
-// world is an emulator, a client whose requests are recorded, and what options
+// world is an emulator, a client whose requests are recorded, and the objects that options
 // refer to.
 type world struct {
 	ctx      context.Context
@@ -104,7 +102,7 @@ type request struct {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{ctx: t.Context(), srv: sandboxtest.New(t, nil)}
+	w := &world{ctx: t.Context(), srv: testkit.LightServer(t)}
 	w.client = testkit.Client(t, w.srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: w.record(testkit.Transport(t))}})
 	for _, name := range []string{"disk", "disk2"} {
 		_, err := w.client.GetOrCreateDrive(t.Context(), name, nil)
@@ -113,7 +111,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// record notes requests on their way.
+// record returns a transport that records requests.
 func (w *world) record(next http.RoundTripper) http.RoundTripper {
 	return canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
 		var body []byte
@@ -151,7 +149,7 @@ func (w *world) set(via func(*http.Request) (*http.Response, error)) {
 	w.via = via
 }
 
-// state returns what the emulator says of a sandbox, without our decoder.
+// state returns the emulator's JSON of a sandbox.
 func (w *world) state(t *testing.T, name string) any {
 	t.Helper()
 	cred := w.srv.Credentials()
@@ -180,7 +178,7 @@ func (m *method) with(w *world, fields map[string]any) any {
 	return opts.Interface()
 }
 
-// play calls the method and returns its request, all others, and the handle.
+// play calls the method and returns its request, all other requests, and the handle.
 func (m *method) play(t *testing.T, w *world, at string, fields map[string]any) (main request, others []request, handle any) {
 	t.Helper()
 	w.recorded()
@@ -216,8 +214,12 @@ func (m *method) test(t *testing.T) {
 	for name, test := range m.plain {
 		t.Run(name, test)
 	}
+	world := func() *world { return newWorld(t) }
+	if len(m.rows) == 0 { // these tests need nothing but the same sandbox
+		world = sync.OnceValue(world)
+	}
 	for name, test := range m.local {
-		t.Run(name, func(t *testing.T) { test(t, newWorld(t), *m) })
+		t.Run(name, func(t *testing.T) { test(t, world(), *m) })
 	}
 }
 
@@ -248,7 +250,7 @@ func (m *method) row(t *testing.T, w *world, r row) {
 		body = merged(t, base.body, w.expand(r.sent))
 	}
 	assert.Equal(t, query, with.query, "the query")
-	// The variable by which a process is known is another in each session.
+	// The variable that marks a process differs in each session.
 	body, sent := marked.ReplaceAllString(body, `$1""`), marked.ReplaceAllString(with.body, `$1""`)
 	if body != sent {
 		assert.JSONEq(t, body, sent, "the body")
@@ -284,7 +286,7 @@ func (m *method) row(t *testing.T, w *world, r row) {
 	}
 }
 
-// expand puts what the emulator has chosen into the text of a row.
+// expand replaces the placeholders in the text of a row.
 func (w *world) expand(text string) string {
 	if w.box != nil {
 		text = strings.NewReplacer("SANDBOX", w.box.Name(), "SESSION", w.box.CurrentSession().ID()).Replace(text)
@@ -331,7 +333,7 @@ func merge(into, from map[string]any) {
 	}
 }
 
-// missing returns what of want is not in got. Null is what is absent.
+// missing describes what of want is not in got. Null counts as absent.
 func missing(at string, want, got any) []string {
 	object, ok := want.(map[string]any)
 	if !ok {
@@ -348,8 +350,7 @@ func missing(at string, want, got any) []string {
 	return list
 }
 
-// complete fails if a field of the options, or of a struct in them, is set by no
-// row.
+// complete fails if no row sets a field of the options, or of a struct in them.
 func (m *method) complete(t *testing.T) {
 	typ := reflect.TypeOf(m.opts).Elem()
 	want := map[string]bool{}
@@ -392,7 +393,8 @@ var sources = []reflect.Type{
 	reflect.TypeFor[sandbox.GitSource](), reflect.TypeFor[sandbox.TarballSource](), reflect.TypeFor[sandbox.SnapshotSource](),
 }
 
-// inside returns the struct of this module that a type consists of.
+// inside returns the element type of a type, and reports whether it is a struct of this
+// module.
 func inside(typ reflect.Type) (reflect.Type, bool) {
 	for {
 		switch typ.Kind() {

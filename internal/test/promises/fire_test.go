@@ -24,12 +24,12 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// tally is what became of the calls.
+// tally counts the outcomes of the calls.
 type tally struct {
-	mu     sync.Mutex
-	counts map[string]int
-	ran    map[string]string // by the name of a command: what its call said
-	calls  map[string]*fireCall
+	mu       sync.Mutex
+	counts   map[string]int
+	outcomes map[string]string // of calls, by the name of the command
+	calls    map[string]*fireCall
 }
 
 func (y *tally) add(what string) {
@@ -68,13 +68,13 @@ func (c *fireCall) script() (name string, args []string, out, errs string) {
 	}
 }
 
-// slowly is a writer that takes its time.
-type slowly struct {
+// pausingWriter pauses before its first writes.
+type pausingWriter struct {
 	io.Writer
 	pauses int
 }
 
-func (w *slowly) Write(p []byte) (int, error) {
+func (w *pausingWriter) Write(p []byte) (int, error) {
 	if w.pauses > 0 {
 		w.pauses--
 		testkit.Linger(5 * time.Millisecond)
@@ -82,14 +82,14 @@ func (w *slowly) Write(p []byte) (int, error) {
 	return w.Writer.Write(p)
 }
 
-// run runs the command in one of the ways that there are.
+// run runs the command with one of the client's methods.
 func (f *fire) run(ctx context.Context, c *fireCall, args []string) (out, errs string, code int, err error) {
 	var o, e bytes.Buffer
 	var stdout, stderr io.Writer = &o, &e
 	way := c.rng.IntN(6)
 	if way < 3 && c.rng.IntN(6) == 0 {
 		f.slow.Add(1)
-		stdout = &slowly{&o, 20}
+		stdout = &pausingWriter{&o, 20}
 	}
 	finish := func(done *sandbox.CommandResult, err error) (string, string, int, error) {
 		if err != nil {
@@ -107,7 +107,7 @@ func (f *fire) run(ctx context.Context, c *fireCall, args []string) (out, errs s
 		}
 		done, err := cmd.Wait(ctx)
 		if err != nil {
-			_ = cmd.WaitOutput(ctx) // the buffers are its own until then
+			_ = cmd.WaitOutput(ctx) // until then it writes to the buffers
 		}
 		return finish(done, err)
 	case 2, 3:
@@ -169,7 +169,7 @@ func piped(cmd *sandbox.Cmd, o, e *bytes.Buffer) error {
 	return cmd.Wait()
 }
 
-// command runs the command of a call, and judges what it says.
+// command runs the command of a call and checks the result.
 func (f *fire) command(t *testing.T, y *tally, n int) {
 	ctx, c, over := f.begin(t.Context(), n)
 	name, args, wantOut, wantErrs := c.script()
@@ -202,13 +202,13 @@ func (f *fire) command(t *testing.T, y *tally, n int) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.counts[said]++
-	y.ran[name] = said
+	y.outcomes[name] = said
 	y.calls[name] = c
 }
 
-// cancel starts a command that is to die with the context of its call, whenever
-// that ends, and looks whether it does: unless its start was delivered when the
-// call had asked for the last time, or the call has waited for as long as it may.
+// cancel starts a command with KillOnCancel, ends the context at a random moment, and
+// checks that the command ends. It need not if the start arrived after the call's last
+// lookup, or if the call has used up its time limit.
 func (f *fire) cancel(ctx context.Context, t *testing.T, c *fireCall, name string, over func()) {
 	limited, cancel := context.WithTimeout(ctx, time.Duration(c.rng.IntN(100))*time.Millisecond)
 	defer cancel()
@@ -230,7 +230,7 @@ func (f *fire) cancel(ctx context.Context, t *testing.T, c *fireCall, name strin
 	}
 	cmd, err := c.box.direct.GetCommand(t.Context(), name)
 	if errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, sandbox.ErrStopped) {
-		return // it has not begun, or has gone with its session
+		return // it has not started, or has ended with its session
 	}
 	if !assert.NoError(t, err) {
 		return
@@ -244,8 +244,8 @@ func (f *fire) cancel(ctx context.Context, t *testing.T, c *fireCall, name strin
 	defer done()
 	if _, err := cmd.Wait(patience); patience.Err() != nil {
 		f.left.Add(1)
-		t.Errorf("%s was to be killed, and runs on: %v", name, err)
-		_ = cmd.Kill(t.Context()) // for the other calls to be judged
+		t.Errorf("%s should have been killed, but still runs: %v", name, err)
+		_ = cmd.Kill(t.Context()) // it would disturb the other calls
 	}
 }
 
@@ -267,7 +267,7 @@ func TestCommandsUnderFire(t *testing.T) {
 			t.Parallel()
 			began, size := time.Now(), fireSize(t)*c.part/3
 			f := newFire(t, c.http2, min(12, 2+size/100), c.least, c.most)
-			y := &tally{counts: map[string]int{}, ran: map[string]string{}, calls: map[string]*fireCall{}}
+			y := &tally{counts: map[string]int{}, outcomes: map[string]string{}, calls: map[string]*fireCall{}}
 			f.each(size, 4*len(f.boxes), func(n int) { f.command(t, y, n) })
 			twice, lost := 0, 0
 			for i, b := range f.boxes {
@@ -276,12 +276,12 @@ func TestCommandsUnderFire(t *testing.T) {
 				for name, n := range counts {
 					if n > 1 {
 						twice++
-						t.Errorf("%s ran %d times: its call says that it %s:\n%s", name, n, y.ran[name], y.calls[name])
+						t.Errorf("%s ran %d times: its call says that it %s:\n%s", name, n, y.outcomes[name], y.calls[name])
 					}
 				}
 				for n := i; n < size; n += len(f.boxes) {
 					name := fmt.Sprintf("call-%05d", n)
-					if y.ran[name] == "has run" && counts[name] == 0 {
+					if y.outcomes[name] == "has run" && counts[name] == 0 {
 						lost++
 						t.Errorf("%s did not run, and no error", name)
 					}
@@ -289,7 +289,7 @@ func TestCommandsUnderFire(t *testing.T) {
 			}
 			least := size / 2
 			if size < 50 {
-				least = size / 3 // of few calls chance spoils more than half
+				least = size / 3 // with few calls, chance may spoil more than half
 			}
 			assert.Greater(t, y.counts["has run"], least)
 			t.Logf("%s; commands: %v; %d slow readers; ran twice: %d, lost: %d, left running: %d; %v", f, y.counts, f.slow.Load(), twice, lost, f.left.Load(), time.Since(began).Round(time.Second))
@@ -297,13 +297,13 @@ func TestCommandsUnderFire(t *testing.T) {
 	}
 }
 
-// String is what has happened.
+// String summarizes what happened.
 func (f *fire) String() string {
 	return fmt.Sprintf("%d requests on %d connections, %d cuts, %d late deliveries, %d stops by others, %d sessions timed out",
 		f.requests.Load(), f.conns.Load(), f.cuts.Load(), f.late.Load(), f.stops.Load(), f.expiries.Load())
 }
 
-// each makes so many calls with so many goroutines.
+// each makes size calls with a number of goroutines.
 func (f *fire) each(size, workers int, do func(n int)) {
 	var group sync.WaitGroup
 	var next atomic.Int64
@@ -317,7 +317,7 @@ func (f *fire) each(size, workers int, do func(n int)) {
 	group.Wait()
 }
 
-// noise is a content that gzip makes no smaller.
+// noise returns data that gzip can't compress.
 func noise(rng *rand.Rand) []byte {
 	data := make([]byte, 1+rng.IntN(900_000))
 	for i := range data {
@@ -326,7 +326,7 @@ func noise(rng *rand.Rand) []byte {
 	return data
 }
 
-// file writes, appends to or downloads a file, and judges what the call says.
+// file writes, appends to or downloads a file and checks the result.
 func (f *fire) file(t *testing.T, y *tally, dir string, known []byte, n int) {
 	ctx, c, over := f.begin(t.Context(), n)
 	name, data := fmt.Sprintf("file-%05d", n), noise(c.rng)
@@ -362,19 +362,19 @@ func (f *fire) file(t *testing.T, y *tally, dir string, known []byte, n int) {
 	var gotErr error
 	switch kind {
 	case "write":
-		for { // sessions go on ending
+		for { // more sessions may end
 			if got, gotErr = c.box.direct.FS().ReadFile(t.Context(), name); !errors.Is(gotErr, sandbox.ErrStopped) {
 				break
 			}
 		}
 	case "append":
 		y.mu.Lock()
-		y.ran[string(data)] = "was written"
+		y.outcomes[string(data)] = "was written"
 		if err != nil {
-			y.ran[string(data)] = fmt.Sprint("failed: ", err)
+			y.outcomes[string(data)] = fmt.Sprint("failed: ", err)
 		}
 		y.mu.Unlock()
-		got = data // which is looked at in the end
+		got = data // it is checked at the end
 	case "download":
 		got, gotErr = os.ReadFile(local)
 	default:
@@ -401,7 +401,7 @@ func TestFilesUnderFire(t *testing.T) {
 	t.Parallel()
 	began, size := time.Now(), fireSize(t)/20
 	f := newFire(t, false, min(8, 1+size/20), 1000, 3_000_000)
-	y := &tally{counts: map[string]int{}, ran: map[string]string{}, calls: map[string]*fireCall{}}
+	y := &tally{counts: map[string]int{}, outcomes: map[string]string{}, calls: map[string]*fireCall{}}
 	dir, known := t.TempDir(), noise(rand.New(rand.NewPCG(f.seed, 0)))
 	for _, b := range f.boxes {
 		require.NoError(t, b.direct.FS().WriteFile(t.Context(), "known/content", known, 0o644))
@@ -418,10 +418,10 @@ func TestFilesUnderFire(t *testing.T) {
 		}
 	}
 	for line, n := range times {
-		assert.Equal(t, 1, n, "%.16q was appended so many times", line)
-		assert.Contains(t, y.ran, line, "%.16q is torn", line)
+		assert.Equal(t, 1, n, "%.16q: times that it was appended", line)
+		assert.Contains(t, y.outcomes, line, "%.16q is torn", line)
 	}
-	for line, said := range y.ran {
+	for line, said := range y.outcomes {
 		assert.False(t, said == "was written" && times[line] == 0, "%.16q is not there", line)
 	}
 	left, err := filepath.Glob(filepath.Join(dir, ".*"))

@@ -60,20 +60,20 @@ type fire struct {
 	back   http.RoundTripper
 	pass   *httputil.ReverseProxy
 	boxes  []*fireBox
-	calls  sync.Map // of *fireCall, by what their requests bear
-	least  int64    // bytes of a connection at the least, and at the most above that
+	calls  sync.Map // of *fireCall, by the header of their requests
+	least  int64    // the minimum of bytes on a connection, and the maximum above that
 	most   int64
 	calm   atomic.Bool
 
 	conns, cuts, requests, late, stops, expiries, slow, left atomic.Int64
 }
 
-// fireBox is a sandbox, by way of the proxy and directly.
+// fireBox is a sandbox, reached through the proxy and directly.
 type fireBox struct {
 	*sandbox.Sandbox
 	direct *sandbox.Sandbox
-	ending atomic.Int64 // ends of its sessions that have begun
-	ended  atomic.Int64 // and those that are over
+	ending atomic.Int64 // stops of its sessions that have begun
+	ended  atomic.Int64 // stops that are complete
 }
 
 type trouble int
@@ -95,11 +95,11 @@ type fireCall struct {
 
 	mu      sync.Mutex
 	what    trouble
-	skip    int  // requests that go free before
+	skip    int  // requests before it that are left alone
 	within  int  // bytes of the response before the session ends; negative for before the request
 	breaks  bool // the response breaks off there as well
 	due     int  // requests before what was held back is delivered; 0 for after the call
-	early   bool // before the last of these rather than after it
+	early   bool // before the last of these instead of after it
 	half    bool // of an upload that is held back, only half is ever delivered
 	deliver func()
 	struck  bool
@@ -115,7 +115,7 @@ const (
 	fireHeader = "X-Fire-Call"
 	// fireSession is how long sessions last.
 	fireSession = 30 * time.Minute
-	// fireTime is how long a call may take: one that takes longer hangs.
+	// fireTime is the time limit of a call: one that takes longer hangs.
 	fireTime = 3 * time.Minute
 )
 
@@ -128,7 +128,7 @@ func newFire(t *testing.T, http2 bool, boxes int, least, most int64) *fire {
 	var err error
 	f.target, err = url.Parse(f.srv.URL)
 	require.NoError(t, err)
-	quiet := log.New(io.Discard, "", 0) // connections that break are what this is about
+	quiet := log.New(io.Discard, "", 0) // broken connections are the purpose of this test
 	f.back = testkit.Transport(t)
 	f.pass = &httputil.ReverseProxy{Rewrite: f.rewrite, Transport: f.back, FlushInterval: -1, ErrorLog: quiet, ErrorHandler: func(http.ResponseWriter, *http.Request, error) {
 		panic(http.ErrAbortHandler)

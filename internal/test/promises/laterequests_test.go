@@ -25,31 +25,30 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// latecomer is a transport that holds the first request of an operation back,
-// answers it as if the connection had broken or a gateway had given up, and
-// delivers it when the test says so.
-type latecomer struct {
+// delayer is a transport that delays one request of an operation. It returns a connection
+// error or a gateway's status at once, and sends the request when deliver is called.
+type delayer struct {
 	next   http.RoundTripper
 	mu     sync.Mutex
-	is     func(*http.Request) bool // nil while nothing is to be held back
+	is     func(*http.Request) bool // nil for none
 	status int                      // of the response in place of the real one; 0 breaks the connection
 	held   *http.Request
 }
 
-// hold holds back the next request of the operation.
-func (l *latecomer) hold(op *api.Op, status int) {
+// hold delays the next request of the operation.
+func (l *delayer) hold(op *api.Op, status int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.is, l.status, l.held = isOp(op), status, nil
 }
 
-// isOp returns whether a request is one of an operation.
+// isOp returns a function that reports whether a request is one of an operation.
 func isOp(op *api.Op) func(*http.Request) bool {
 	path := regexp.MustCompile(regexp.MustCompile(`\\\{[a-z]+\\\}`).ReplaceAllString(regexp.QuoteMeta(op.Path), "[^/]+") + "$")
 	return func(req *http.Request) bool { return req.Method == op.Method && path.MatchString(req.URL.Path) }
 }
 
-func (l *latecomer) RoundTrip(req *http.Request) (*http.Response, error) {
+func (l *delayer) RoundTrip(req *http.Request) (*http.Response, error) {
 	l.mu.Lock()
 	if l.is == nil || l.held != nil || !l.is(req) {
 		l.mu.Unlock()
@@ -72,15 +71,14 @@ func (l *latecomer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, errReset
 }
 
-// deliver sends what was held back and returns the status that it was answered
-// with, when all of the response has arrived.
-func (l *latecomer) deliver(t *testing.T) int {
+// deliver sends the delayed request, reads the whole response, and returns its status.
+func (l *delayer) deliver(t *testing.T) int {
 	t.Helper()
 	l.mu.Lock()
 	late := l.held
 	l.is = nil
 	l.mu.Unlock()
-	require.NotNil(t, late, "no request was held back")
+	require.NotNil(t, late, "no request was delayed")
 	resp, err := l.next.RoundTrip(late)
 	require.NoError(t, err)
 	if !testkit.IsLogs(late) { // of a command that runs on
@@ -91,12 +89,12 @@ func (l *latecomer) deliver(t *testing.T) int {
 	return resp.StatusCode
 }
 
-// lateWorld is what the late requests are about.
+// lateWorld has the objects that late requests may change.
 type lateWorld struct {
 	*lostWorld
-	reader *sandbox.Command // prints what it is given, to the end of its input
+	reader *sandbox.Command // prints its input
 	input  io.WriteCloser   // of the reader
-	eye    *sandbox.Client  // of somebody who only looks
+	looker *sandbox.Client  // a client that changes nothing
 }
 
 // lateRequest describes an operation whose first request arrives late: after the client
@@ -104,10 +102,9 @@ type lateWorld struct {
 type lateRequest struct {
 	unknown bool // what the call returns
 	call    func(ctx context.Context, w *lateWorld) error
-	next    func(ctx context.Context, w *lateWorld) error // what the program does then; nil for nothing
+	next    func(ctx context.Context, w *lateWorld) error // what the program does next; nil for nothing
 	status  int                                           // of the response to the late request; 0 for 200
-	// changes is what the late request does to what lateWorld.state describes.
-	// Without it, it does nothing.
+	// changes lists what the late request changes in lateWorld.state; empty for nothing.
 	changes string
 }
 
@@ -115,7 +112,7 @@ type lateRequest struct {
 func (w *lateWorld) state(t *testing.T) map[string]string {
 	t.Helper()
 	ctx, state := t.Context(), map[string]string{}
-	for info, err := range w.eye.List(ctx, nil) {
+	for info, err := range w.looker.List(ctx, nil) {
 		require.NoError(t, err)
 		key := "sandbox " + info.Name
 		state[key] = fmt.Sprint(info.CreatedAt.UnixNano(), info.Status, info.CurrentSessionID)
@@ -123,7 +120,7 @@ func (w *lateWorld) state(t *testing.T) map[string]string {
 		if info.Status != sandbox.StatusRunning {
 			continue
 		}
-		sb, err := w.eye.Get(ctx, info.Name, &sandbox.GetOptions{NoResume: true})
+		sb, err := w.looker.Get(ctx, info.Name, &sandbox.GetOptions{NoResume: true})
 		require.NoError(t, err)
 		session := sb.CurrentSession()
 		state[key+": timeout"] = session.Info().Timeout.String()
@@ -149,19 +146,19 @@ func (w *lateWorld) state(t *testing.T) map[string]string {
 		slices.Sort(ids)
 		state[key+": commands"] = strings.Join(ids, " ")
 	}
-	for drive, err := range w.eye.ListDrives(ctx, nil) {
+	for drive, err := range w.looker.ListDrives(ctx, nil) {
 		require.NoError(t, err)
 		state["drive "+drive.Name] = drive.ID
 	}
-	for snapshot, err := range w.eye.ListSnapshots(ctx, nil) {
+	for snapshot, err := range w.looker.ListSnapshots(ctx, nil) {
 		require.NoError(t, err)
 		state["snapshot "+snapshot.ID] = string(snapshot.Status)
 	}
 	return state
 }
 
-// difference lists the keys that differ, sandboxes and snapshots without a name
-// of ours as "new".
+// difference lists the keys that differ. It leaves out the names of new snapshots and of
+// new sandboxes with generated names.
 func difference(before, after map[string]string) string {
 	var keys []string
 	for key := range before {
@@ -184,15 +181,15 @@ func difference(before, after map[string]string) string {
 	return strings.Join(keys, ", ")
 }
 
-// lateRequests has each row of the table of operations.
+// lateRequests has a row for each operation.
 func lateRequests() map[*api.Op]lateRequest {
 	lost := lostResponses()
-	// as is the call of TestLostResponses.
+	// as returns the call of TestLostResponses.
 	as := func(op *api.Op) func(context.Context, *lateWorld) error {
 		return func(ctx context.Context, w *lateWorld) error { return lost[op].call(ctx, w.lostWorld) }
 	}
 	rows := map[*api.Op]lateRequest{}
-	// What is only read can be read late.
+	// A late read changes nothing.
 	for _, op := range []*api.Op{
 		api.ListSandboxes, api.GetSession, api.ListSessions, api.ListCommands, api.GetCommand, api.CommandLogs, api.ReadFile,
 		api.ListDrives, api.GetDrive, api.ListSnapshots, api.SnapshotTree, api.GetSnapshot, api.OpenInteractive,
@@ -234,17 +231,18 @@ func lateRequests() map[*api.Op]lateRequest {
 		return func(_ context.Context, w *lateWorld) error { return second(io.WriteString(w.input, text)) }
 	}
 
-	// The name of what the late request makes is unknown; the program knows that.
+	// The late request creates a sandbox whose name nobody knows. The program knows that
+	// this can happen.
 	rows[api.CreateSandbox] = lateRequest{unknown: true, call: as(api.CreateSandbox), changes: "new sandbox"}
 	rows[api.CreateRuntime] = lateRequest{unknown: true, call: as(api.CreateRuntime), changes: "new sandbox"}
 	rows[api.ForkSandbox] = lateRequest{unknown: true, call: as(api.ForkSandbox), changes: "new sandbox"}
-	// A name is given once.
+	// A name can be used once, so the late request is refused.
 	rows[createNamed] = lateRequest{unknown: true, call: as(createNamed), next: named(""), status: taken}
 	rows[createRuntimeNamed] = lateRequest{unknown: true, call: as(createRuntimeNamed), next: named("node24"), status: taken}
 	rows[forkNamed] = lateRequest{unknown: true, call: as(forkNamed), next: as(forkNamed), status: taken}
 	rows[api.ForkDrive] = lateRequest{unknown: true, call: as(api.ForkDrive), next: as(api.ForkDrive), status: conflict}
 	rows[api.MakeDir] = lateRequest{unknown: true, call: as(api.MakeDir), next: as(api.MakeDir), status: taken}
-	// So is an ID, of a session, a snapshot or a command.
+	// The same is true for the ID of a session, a snapshot or a command.
 	rows[api.StopSession] = lateRequest{call: as(api.StopSession), next: as(api.RunCommand)}
 	rows[api.DeleteSnapshot] = lateRequest{call: as(api.DeleteSnapshot), status: http.StatusBadRequest}
 	rows[api.StartCommand] = lateRequest{unknown: true, call: start("mine"), next: start("mine"), status: conflict}
@@ -255,7 +253,7 @@ func lateRequests() map[*api.Op]lateRequest {
 		}
 		return second(w.cmd.Wait(ctx))
 	}, status: notFound}
-	// The data of an input has a position.
+	// The data of an input has an offset.
 	rows[api.WriteStdin] = lateRequest{
 		call: func(ctx context.Context, w *lateWorld) error {
 			if err := write("one\n")(ctx, w); err != nil {
@@ -270,14 +268,15 @@ func lateRequests() map[*api.Op]lateRequest {
 			return second(w.reader.WaitForLog(ctx, regexp.MustCompile("two")))
 		},
 	}
-	// What is done once is done late; the program knows that it may be.
+	// The client sends these once. They take effect late, and the program knows that they
+	// may.
 	rows[api.ExtendTimeout] = lateRequest{unknown: true, call: as(api.ExtendTimeout), next: as(api.ExtendTimeout), changes: "sandbox work: timeout"}
 	rows[api.CreateSnapshot] = lateRequest{unknown: true, call: as(api.CreateSnapshot), status: http.StatusCreated,
 		changes: "new snapshot, no sandbox work: commands, no sandbox work: files, no sandbox work: policy, no sandbox work: timeout, sandbox work"}
 	rows[api.SignalCommand] = lateRequest{unknown: true,
 		call:    func(ctx context.Context, w *lateWorld) error { return w.cmd.Signal(ctx, sandbox.SIGTERM) },
 		changes: "sandbox work: commands"}
-	// Only the service could tell that these are late.
+	// Only the service could detect that these are late.
 	rows[api.GetSandbox] = lateRequest{
 		call: func(ctx context.Context, w *lateWorld) error {
 			if _, err := w.sb.Stop(ctx, nil); err != nil {
@@ -318,9 +317,9 @@ func lateRequests() map[*api.Op]lateRequest {
 	return rows
 }
 
-// lateUndone is undone after a late request, too.
-func lateUndone() map[*api.Op]func(ctx context.Context, w *lostWorld) error {
-	undo := undone()
+// lateUndos is like undos, and also undoes late requests.
+func lateUndos() map[*api.Op]func(ctx context.Context, w *lostWorld) error {
+	undo := undos()
 	deletesNew := func(ctx context.Context, w *lostWorld) error { // whose state would have to be looked at
 		for info, err := range w.c.List(ctx, nil) {
 			if err != nil {
@@ -339,12 +338,12 @@ func lateUndone() map[*api.Op]func(ctx context.Context, w *lostWorld) error {
 	return undo
 }
 
-// newLateWorld is newLostWorld with a latecomer in front.
-func newLateWorld(t *testing.T) (*lateWorld, *latecomer) {
+// newLateWorld is newLostWorld behind a delayer.
+func newLateWorld(t *testing.T) (*lateWorld, *delayer) {
 	t.Helper()
-	srv := sandboxtest.New(t, nil)
-	late := &latecomer{next: testkit.Transport(t)}
-	w := &lateWorld{lostWorld: newLostWorld(t, srv), eye: testkit.Client(t, srv, sandbox.ClientOptions{})}
+	srv := testkit.LightServer(t)
+	late := &delayer{next: testkit.Transport(t)}
+	w := &lateWorld{lostWorld: newLostWorld(t, srv), looker: testkit.Client(t, srv, sandbox.ClientOptions{})}
 	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: late}, RetryWait: time.Millisecond})
 	w.c = c
 	c.Bind(w.sb)
@@ -361,16 +360,13 @@ func (w *lateWorld) read(t *testing.T) {
 	w.reader, w.input = reader, reader.Stdin(t.Context())
 }
 
-// lateByDay has one operation of each kind: of those that have a name, an ID or a
-// position, of those that are done once, and of those of which only the service could
-// tell that they are late. What is only read waits for the night.
+// lateByDay has one operation of each kind, except for reads, which are tested each night.
 var lateByDay = []*api.Op{
 	createNamed, api.ForkDrive, api.StartCommand, api.KillCommand, api.WriteStdin, api.SignalCommand, api.GetSandbox, api.WriteFiles, api.DeleteSandbox,
 }
 
-// TestLateRequests plays, for each row of the table of operations, a first
-// request that is given up, and arrives when it was retried and the program has
-// done the next thing: what it then does to the world is what the table says.
+// TestLateRequests sends, for each operation, a request that arrives late: after its retry,
+// and after what the program does next. Its effect is what the table says.
 func TestLateRequests(t *testing.T) {
 	t.Parallel()
 	rows := lateRequests()
@@ -378,8 +374,8 @@ func TestLateRequests(t *testing.T) {
 		if !needs.Slow() && status != 0 {
 			continue
 		}
-		// Most of a row is waiting: some worlds share the rows.
-		worlds, ops := 4, inTurn()
+		// A row mostly waits, so the rows are divided among several worlds.
+		worlds, ops := 4, inOrder()
 		if !needs.Slow() {
 			worlds, ops = 2, slices.DeleteFunc(ops, func(op *api.Op) bool { return !slices.Contains(lateByDay, op) })
 		}
@@ -399,13 +395,13 @@ func TestLateRequests(t *testing.T) {
 	}
 }
 
-func lateRequested(t *testing.T, w *lateWorld, late *latecomer, op *api.Op, row lateRequest, status int) {
+func lateRequested(t *testing.T, w *lateWorld, late *delayer, op *api.Op, row lateRequest, status int) {
 	if op == api.WriteStdin {
 		w.read(t)
 	}
 	late.hold(op, status)
 	err := row.call(t.Context(), w)
-	if undo := lateUndone()[op]; undo != nil {
+	if undo := lateUndos()[op]; undo != nil {
 		defer func() { assert.NoError(t, undo(t.Context(), w.lostWorld)) }()
 	}
 	if row.unknown {
@@ -431,8 +427,8 @@ func lateRequested(t *testing.T, w *lateWorld, late *latecomer, op *api.Op, row 
 	}
 }
 
-// TestLateResume: OnResume runs for a session that a call starts, also if a response
-// was lost, and for none that a late request or somebody else starts.
+// TestLateResume: OnResume runs for a session that a call starts, even if a response was
+// lost. It does not run for a session that a late request or another client starts.
 func TestLateResume(t *testing.T) {
 	t.Parallel()
 	for _, outcome := range []string{"retried", "given up"} {
@@ -444,7 +440,7 @@ func TestLateResume(t *testing.T) {
 			require.NoError(t, err)
 			_, err = made.Stop(t.Context(), nil)
 			require.NoError(t, err)
-			late := &latecomer{next: testkit.Transport(t)}
+			late := &delayer{next: testkit.Transport(t)}
 			how := sandbox.ClientOptions{HTTPClient: &http.Client{Transport: late}, RetryWait: time.Millisecond}
 			if outcome == "given up" {
 				how.MaxRetries = -1
@@ -479,8 +475,8 @@ func TestLateResume(t *testing.T) {
 	}
 }
 
-// TestLostResumeThatTakesTime: the hook runs also for a session that still starts
-// when the retry of a resume finds it.
+// TestLostResumeThatTakesTime: OnResume also runs for a session that is still starting when
+// the retry of a resume finds it.
 func TestLostResumeThatTakesTime(t *testing.T) {
 	t.Parallel()
 	for _, by := range []string{"Get", "a call"} {
@@ -527,9 +523,9 @@ func TestLostResumeThatTakesTime(t *testing.T) {
 	}
 }
 
-// TestLateJoin: a command of a FileWriter that arrives when it was run again does
-// nothing to what has been written or removed since, and leaves nothing. By day
-// coreutils' TestJoin runs the same scripts without a sandbox.
+// TestLateJoin: a command of a FileWriter arrives late, after its retry. It changes no file
+// that was written or removed since, and leaves none. By day coreutils' TestJoin runs the
+// same scripts without a sandbox.
 func TestLateJoin(t *testing.T) {
 	needs.Long(t, "six FileWriters wait for a command that does not come")
 	t.Parallel()
@@ -539,7 +535,7 @@ func TestLateJoin(t *testing.T) {
 			t.Run(name+", then "+then, func(t *testing.T) {
 				t.Parallel()
 				srv := sandboxtest.New(t, nil)
-				late := &latecomer{next: testkit.Transport(t)}
+				late := &delayer{next: testkit.Transport(t)}
 				sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: late}}).Create(t.Context(), nil)
 				require.NoError(t, err)
 				write := func(data []byte) {
@@ -569,12 +565,12 @@ func TestLateJoin(t *testing.T) {
 	}
 }
 
-// TestLateStart: a start that arrives while its command is looked for is found,
-// and runs once.
+// TestLateStart: a start arrives during the lookup of its command. The client finds the
+// command, which runs once.
 func TestLateStart(t *testing.T) {
 	t.Parallel()
 	srv := testkit.LightServer(t)
-	late, gate := &latecomer{next: testkit.Transport(t)}, &testkit.Gateway{}
+	late, gate := &delayer{next: testkit.Transport(t)}, &testkit.Gateway{}
 	gate.Next = late
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}}).Create(t.Context(), nil)
 	require.NoError(t, err)

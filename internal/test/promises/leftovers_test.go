@@ -17,14 +17,13 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
-	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestLostCreates: GetOrCreate sends a create again that was lost and has made
-// nothing, and the sandbox is its own: OnCreate runs once.
+// TestLostCreates: GetOrCreate retries a create that was lost before it had an effect. The
+// sandbox is its own, so OnCreate runs, once.
 func TestLostCreates(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := testkit.LightServer(t)
 	gate := &testkit.Gateway{Next: testkit.Transport(t)}
 	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}, RetryWait: time.Millisecond})
 	creates, runs := 0, 0
@@ -46,11 +45,11 @@ func TestLostCreates(t *testing.T) {
 	assert.Equal(t, 1, runs)
 }
 
-// TestCleanUpIsRepeated: temporary files are removed also if the request for that
-// is lost.
+// TestCleanUpIsRepeated: temporary files are removed even if the first request to do so is
+// lost.
 func TestCleanUpIsRepeated(t *testing.T) {
 	t.Parallel()
-	_, gate, sb, direct := testkit.Behind(t, sandbox.ClientOptions{}, nil)
+	_, gate, sb, direct := testkit.LightBehind(t, sandbox.ClientOptions{}, nil)
 	w, err := sb.FS().Create(t.Context(), "file", nil)
 	require.NoError(t, err)
 	_, err = w.Write(make([]byte, 9<<20)) // more than a piece
@@ -70,7 +69,7 @@ func TestCleanUpIsRepeated(t *testing.T) {
 	assert.Empty(t, testkit.Output(t, direct, "sh", "-c", left))
 }
 
-// readBody reads the body of a request, which can be sent nevertheless.
+// readBody reads the body of a request, and restores it.
 func readBody(t *testing.T, req *http.Request) []byte {
 	if req.Body == nil {
 		return nil
@@ -85,13 +84,13 @@ func setBody(req *http.Request, body []byte) {
 	req.Body, req.ContentLength, req.GetBody = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 }
 
-// TestLateUploadIsSwept: what an upload leaves that arrives after its caller has given
-// up is removed by a later write, when it is a day old.
+// TestLateUploadIsSwept: an upload that arrives after its caller gave up leaves a temporary
+// file. A later write removes it if it is a day old.
 func TestLateUploadIsSwept(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	srv := sandboxtest.New(t, nil)
-	late, gate := &latecomer{next: testkit.Transport(t)}, &testkit.Gateway{}
+	srv := testkit.LightServer(t)
+	late, gate := &delayer{next: testkit.Transport(t)}, &testkit.Gateway{}
 	gate.Next = late
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}, RetryWait: time.Millisecond}).Create(t.Context(), nil)
 	require.NoError(t, err)
@@ -124,7 +123,7 @@ func TestLateUploadIsSwept(t *testing.T) {
 		gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 			if body := readBody(t, req); bytes.Contains(body, []byte(old)) {
 				found = true
-				setBody(req, bytes.Replace(body, []byte(old), []byte("-size -100k"), 1)) // no file can be made that is a day old
+				setBody(req, bytes.Replace(body, []byte(old), []byte("-size -100k"), 1)) // the change time of a file can't be set
 			}
 			return next.RoundTrip(req)
 		})
@@ -136,8 +135,8 @@ func TestLateUploadIsSwept(t *testing.T) {
 	}
 }
 
-// TestSuccessOfNothingSent: something in between says that an upload has succeeded
-// before it has read any of it.
+// TestSuccessOfNothingSent: a gateway reports success for an upload before it has read any
+// of it. The call fails.
 func TestSuccessOfNothingSent(t *testing.T) {
 	t.Parallel()
 	srv, made := testkit.LightStart(t, nil)

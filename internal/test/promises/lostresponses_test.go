@@ -20,19 +20,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lostWorld has the objects that a call whose response is lost may be about.
+// lostWorld has the objects of the calls whose responses are lost.
 type lostWorld struct {
 	c        *sandbox.Client
 	sb       *sandbox.Sandbox
 	cmd      *sandbox.Command // sleeps, and reads its input
 	drive    *sandbox.Drive
 	snapshot string
-	prefix   string // of all names
+	prefix   string // of the names in it
 }
 
-// lostResponse describes an operation that took effect although its first
-// response was lost: how many requests are sent in total, and whether the
-// outcome is unknown.
+// lostResponse describes an operation that takes effect, but whose first response is lost:
+// how many requests the client sends in total, and whether the outcome is unknown.
 type lostResponse struct {
 	op      sandboxtest.Operation
 	sent    int
@@ -42,15 +41,15 @@ type lostResponse struct {
 
 func second[T any](_ T, err error) error { return err }
 
-// Those that are given a name are other cases of their operations.
+// These are the operations with a name that the caller chose.
 var createNamed, createRuntimeNamed, forkNamed = new(*api.CreateSandbox), new(*api.CreateRuntime), new(*api.ForkSandbox)
 
-// operations returns the table of operations, with and without names.
+// operations returns all operations, those that may have a name with and without one.
 func operations() []*api.Op {
 	return append(slices.Clone(api.Table), createNamed, createRuntimeNamed, forkNamed)
 }
 
-// lostResponses has each row of the table of operations.
+// lostResponses has a row for each operation.
 func lostResponses() map[*api.Op]lostResponse {
 	const again, once = 2, 1
 	drain := func(r io.ReadCloser, err error) error {
@@ -182,15 +181,15 @@ func lostResponses() map[*api.Op]lostResponse {
 	}
 }
 
-// inTurn returns the table of operations in an order in which they can share a
-// world: those that take away what the others need come last.
-func inTurn() []*api.Op {
-	takers := []*api.Op{api.DeleteSandbox, api.DeleteDrive, api.DeleteSnapshot}
-	return append(slices.DeleteFunc(operations(), func(op *api.Op) bool { return slices.Contains(takers, op) }), takers...)
+// inOrder returns the operations in an order in which they can share a world: those that
+// delete what others need come last.
+func inOrder() []*api.Op {
+	deletes := []*api.Op{api.DeleteSandbox, api.DeleteDrive, api.DeleteSnapshot}
+	return append(slices.DeleteFunc(operations(), func(op *api.Op) bool { return slices.Contains(deletes, op) }), deletes...)
 }
 
-// undone has what makes the world, after an operation, what the other rows expect.
-func undone() map[*api.Op]func(ctx context.Context, w *lostWorld) error {
+// undos returns, for an operation, what undoes it for the next row.
+func undos() map[*api.Op]func(ctx context.Context, w *lostWorld) error {
 	deletes := func(name string) func(context.Context, *lostWorld) error {
 		return func(ctx context.Context, w *lostWorld) error { return w.c.Delete(ctx, w.prefix+name, nil) }
 	}
@@ -203,7 +202,7 @@ func undone() map[*api.Op]func(ctx context.Context, w *lostWorld) error {
 			return err
 		}
 	}
-	startsAgain := func(ctx context.Context, w *lostWorld) error {
+	restart := func(ctx context.Context, w *lostWorld) error {
 		if err := w.cmd.Kill(ctx); err != nil && !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, sandbox.ErrStopped) {
 			return err
 		}
@@ -211,8 +210,8 @@ func undone() map[*api.Op]func(ctx context.Context, w *lostWorld) error {
 	}
 	return map[*api.Op]func(context.Context, *lostWorld) error{
 		createNamed: deletes("new"), createRuntimeNamed: deletes("new"), forkNamed: deletes("fork"),
-		api.StopSession: startsAgain, api.CreateSnapshot: startsAgain,
-		api.KillCommand: startsAgain, api.SignalCommand: startsAgain, api.WriteStdin: startsAgain,
+		api.StopSession: restart, api.CreateSnapshot: restart,
+		api.KillCommand: restart, api.SignalCommand: restart, api.WriteStdin: restart,
 		// Not by Remove, which needs GNU's rm.
 		api.MakeDir:          func(ctx context.Context, w *lostWorld) error { return w.sb.CommandContext(ctx, "rmdir", "dir").Run() },
 		api.GetOrCreateDrive: deletesDrive("another"), api.ForkDrive: deletesDrive("forked"),
@@ -240,7 +239,7 @@ func newLostWorld(t *testing.T, srv *sandboxtest.Server) *lostWorld {
 	return w
 }
 
-// start starts the command, in place of one that is over.
+// start starts the command again.
 func (w *lostWorld) start(ctx context.Context) (err error) {
 	w.cmd, err = w.sb.StartCommand(ctx, "sh", []string{"-c", "echo up; read -r line; exec sleep 1000"}, &sandbox.StartOptions{AttachStdin: true})
 	return err
@@ -249,10 +248,11 @@ func (w *lostWorld) start(ctx context.Context) (err error) {
 // TestLostResponses loses the response to each operation of the table, after the operation
 // took effect. The client retries operations that change nothing, looks up the result of
 // others, and reports an unknown outcome for the rest. All rows use the same world, one
-// after another, because making one takes long. By day each row meets one kind of loss.
+// after another, because making one takes long. By day each row loses its response in one
+// way.
 func TestLostResponses(t *testing.T) {
 	t.Parallel()
-	rows, undo := lostResponses(), undone()
+	rows, undo := lostResponses(), undos()
 	kinds := []struct {
 		name  string
 		fault sandboxtest.Fault
@@ -261,9 +261,9 @@ func TestLostResponses(t *testing.T) {
 		if round > 0 && !needs.Slow() {
 			break
 		}
-		srv := sandboxtest.New(t, nil)
+		srv := testkit.LightServer(t)
 		w := newLostWorld(t, srv)
-		for i, op := range inTurn() {
+		for i, op := range inOrder() {
 			kind := kinds[(i+round)%len(kinds)]
 			how, fault := kind.name, kind.fault
 			row, ok := rows[op]
@@ -317,9 +317,9 @@ func TestDeleteDriveOnlyOurs(t *testing.T) {
 	assert.NotEqual(t, drive.Info().ID, theirs.Info().ID)
 }
 
-// TestDeleteArrivesLate: a delete whose connection broke deletes the sandbox, or
-// the drive, only after the look that found it still there. The second delete
-// finds nothing, and both have done what they were for.
+// TestDeleteArrivesLate: the connection of a delete breaks, and the delete arrives only
+// after the lookup that still finds the sandbox or the drive. The second delete finds
+// nothing, which is a success.
 func TestDeleteArrivesLate(t *testing.T) {
 	t.Parallel()
 	srv := testkit.LightServer(t)

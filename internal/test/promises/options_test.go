@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// chosen are values of options that their types don't tell.
+// chosen has values for options whose type does not determine a valid one.
 var chosen = map[string]any{
 	"VCPUs": 2, "Ports": []int{3000}, "FailoverRegions": []string{"sfo1"}, "Source": sandbox.GitSource{URL: "https://example.com/a"},
 	"Mounts": map[string]sandbox.Mount{"/mnt": {Drive: "d"}}, "NetworkPolicy": sandbox.DenyAll(), "Tags": map[string]string{"a": "b"},

@@ -13,10 +13,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestCreatesUnderLimits: what four clients create at once, as several processes of
-// a team would, and more than the service permits in three of its periods, all
-// succeeds, and few requests are sent in vain. How long they wait is tested on a
-// clock of its own, in internal/api.
+// TestCreatesUnderLimits: four clients, like processes of one team, create more sandboxes
+// at once than the service permits in three periods. All creates succeed, with few refused
+// requests. The tests of internal/api check on a fake clock how long they wait.
 func TestCreatesUnderLimits(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "waits for the periods of rate limits")

@@ -18,22 +18,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mortal is the network of a program that is killed at its point-th operation: before a
-// connection, before, within or after a write, or after a read. From then on nothing that
-// the program does reaches anybody, and its connections close, as when a process ends.
-type mortal struct {
+// killableNetwork is the network of a program that is killed at one operation: before a
+// connection, before, during or after a write, or after a read. From then on nothing that
+// the program sends arrives, and its connections close, as when a process ends.
+type killableNetwork struct {
 	kill context.CancelFunc // ends the program
 
 	mu    sync.Mutex
-	point int // negative is never
+	point int // operations until the kill; negative for never
 	dead  bool
 	conns []net.Conn
 }
 
 var errKilled = errors.New("the program was killed")
 
-// pass counts an operation. It fails from the last one on.
-func (m *mortal) pass() error {
+// count counts an operation. From the kill on it returns an error.
+func (m *killableNetwork) count() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.dead = m.dead || m.point == 0; m.dead {
@@ -47,8 +47,8 @@ func (m *mortal) pass() error {
 	return nil
 }
 
-func (m *mortal) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	if err := m.pass(); err != nil {
+func (m *killableNetwork) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if err := m.count(); err != nil {
 		return nil, err
 	}
 	var d net.Dialer
@@ -61,17 +61,17 @@ func (m *mortal) dial(ctx context.Context, network, address string) (net.Conn, e
 	if m.conns = append(m.conns, conn); m.dead {
 		return nil, errors.Join(errKilled, conn.Close())
 	}
-	return &mortalConn{conn, m}, nil
+	return &killableConn{conn, m}, nil
 }
 
-type mortalConn struct {
+type killableConn struct {
 	net.Conn
-	m *mortal
+	m *killableNetwork
 }
 
-func (c *mortalConn) Write(p []byte) (n int, err error) {
+func (c *killableConn) Write(p []byte) (n int, err error) {
 	for _, part := range [][]byte{p[:len(p)/2], p[len(p)/2:]} {
-		if err := c.m.pass(); err != nil {
+		if err := c.m.count(); err != nil {
 			return n, err
 		}
 		written, err := c.Conn.Write(part)
@@ -79,24 +79,23 @@ func (c *mortalConn) Write(p []byte) (n int, err error) {
 			return n, err
 		}
 	}
-	return n, c.m.pass()
+	return n, c.m.count()
 }
 
-func (c *mortalConn) Read(p []byte) (int, error) {
+func (c *killableConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if err := c.m.pass(); err != nil {
+	if err := c.m.count(); err != nil {
 		return 0, err
 	}
 	return n, err
 }
 
-// runOnce is a program that has stored a session and an ID: it sees to it that the command
-// runs, whatever happened to its predecessors, and returns the exit code. It is killed at
-// the given point.
+// runOnce is a program that has stored a session and a command's ID. It starts the command
+// unless a predecessor has, and returns its exit code. It is killed at the given operation.
 func runOnce(ctx context.Context, srv *sandboxtest.Server, stored []byte, id string, point int) (int, error) {
 	ctx, kill := context.WithCancel(ctx)
 	defer kill()
-	m := &mortal{kill: kill, point: point}
+	m := &killableNetwork{kill: kill, point: point}
 	transport := &http.Transport{DialContext: m.dial}
 	defer transport.CloseIdleConnections()
 	client, err := sandbox.NewClient(&sandbox.ClientOptions{
@@ -116,7 +115,7 @@ func runOnce(ctx context.Context, srv *sandboxtest.Server, stored []byte, id str
 			cmd, err = session.StartCommand(ctx, "sh", []string{"-c", `echo "$0" >> started; exit 3`, id}, &sandbox.StartOptions{ID: id})
 		}
 		if errors.Is(err, sandbox.ErrConflict) {
-			continue // the start of the predecessor has arrived since
+			continue // the predecessor's start has arrived in the meantime
 		}
 		if err != nil {
 			return 0, err
@@ -129,8 +128,8 @@ func runOnce(ctx context.Context, srv *sandboxtest.Server, stored []byte, id str
 	}
 }
 
-// TestKilledAtEveryPoint: a program that keeps an ID is killed at every point of a start
-// and restarted: its command runs exactly once.
+// TestKilledAtEveryPoint: a program that stores a command's ID is killed at every operation
+// of a start, and restarted. Its command runs exactly once.
 func TestKilledAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.LightStart(t, nil)

@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCommandsOfOurOwn: wherever our own code runs a command in a sandbox, it says
-// where the output goes. What is not said is kept whole, and the sandbox may have
-// put a program in the place of that one which writes without end.
+// TestCommandsOfOurOwn: our own code sets Stdout and Stderr of every command that it runs
+// in a sandbox. Output without a writer is kept in memory, and the sandbox may have
+// replaced the program by one that writes without end.
 func TestCommandsOfOurOwn(t *testing.T) {
 	t.Parallel()
 	calls := 0
@@ -45,7 +45,7 @@ func TestCommandsOfOurOwn(t *testing.T) {
 			}
 			if f, ok := call.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "RunCommand" {
 				calls++
-				assert.True(t, saysWhere(call.Args[3]), "%s: a command whose output is kept without limit", set.Position(call.Pos()))
+				assert.True(t, setsWriters(call.Args[3]), "%s: a command whose output is kept without limit", set.Position(call.Pos()))
 			}
 			return true
 		})
@@ -54,9 +54,8 @@ func TestCommandsOfOurOwn(t *testing.T) {
 	assert.Greater(t, calls, 5)
 }
 
-// saysWhere reports whether options have both Stdout and Stderr, as far as they are
-// written out.
-func saysWhere(options ast.Expr) bool {
+// setsWriters reports whether options set both Stdout and Stderr. It believes a variable.
+func setsWriters(options ast.Expr) bool {
 	if address, ok := options.(*ast.UnaryExpr); ok {
 		options = address.X
 	}

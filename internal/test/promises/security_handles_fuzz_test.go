@@ -51,25 +51,25 @@ func FuzzHandleJSON(f *testing.F) {
 			client.Bind(&sb)
 			_ = sb.Update(ctx, &sandbox.UpdateOptions{Tags: map[string]string{"a": "b"}})
 			_ = sb.Delete(ctx, nil)
-			sameAgain(t, &sb, new(sandbox.Sandbox))
+			checkRoundTrip(t, &sb, new(sandbox.Sandbox))
 		}
 		var session sandbox.Session
 		if json.Unmarshal([]byte(text), &session) == nil {
 			client.Bind(&session)
 			_, _ = session.StartCommand(ctx, "true", nil, nil)
-			sameAgain(t, &session, new(sandbox.Session))
+			checkRoundTrip(t, &session, new(sandbox.Session))
 		}
 		var command sandbox.Command
 		if json.Unmarshal([]byte(text), &command) == nil {
 			client.Bind(&command)
 			_ = command.Signal(ctx, sandbox.SIGTERM)
-			sameAgain(t, &command, new(sandbox.Command))
+			checkRoundTrip(t, &command, new(sandbox.Command))
 		}
 		var snapshot sandbox.Snapshot
 		if json.Unmarshal([]byte(text), &snapshot) == nil {
 			client.Bind(&snapshot)
 			_ = snapshot.Delete(ctx)
-			sameAgain(t, &snapshot, new(sandbox.Snapshot))
+			checkRoundTrip(t, &snapshot, new(sandbox.Snapshot))
 		}
 		for _, p := range transport.paths {
 			if path.Clean(p) != p || !strings.HasPrefix(p, "/api/v2/sandboxes/") || strings.Contains(p, "//") {
@@ -79,8 +79,9 @@ func FuzzHandleJSON(f *testing.F) {
 	})
 }
 
-// sameAgain marshals a handle, unmarshals it, and marshals it again.
-func sameAgain(t *testing.T, handle, other interface {
+// checkRoundTrip marshals a handle, unmarshals it, and marshals it again: the texts must be
+// equal.
+func checkRoundTrip(t *testing.T, handle, other interface {
 	json.Marshaler
 	json.Unmarshaler
 }) {

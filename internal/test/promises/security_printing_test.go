@@ -30,7 +30,7 @@ import (
 
 const module = "github.com/go-vercel/sandbox"
 
-// publicTypes returns all exported types with content.
+// publicTypes returns all exported types with fields.
 func publicTypes(t *testing.T) map[string]reflect.Type {
 	return root().Types(t)
 }
@@ -63,7 +63,7 @@ func TestPrintingEveryType(t *testing.T) {
 	t.Parallel()
 	root().Print(t)
 
-	// Other modules have a test of their own.
+	// Each other module has its own test.
 	dir := filepath.Join("..", "..", "..")
 	require.NoError(t, fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
 		switch path.Base(name) {
@@ -88,7 +88,7 @@ func TestPrintingEveryType(t *testing.T) {
 // filled.
 func TestPrintingValuesInUse(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, &sandboxtest.Options{Token: printing.Mark})
+	srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Token: printing.Mark})
 	creds := srv.Credentials()
 	require.Equal(t, printing.Mark, creds.Token)
 	static := auth.Static(creds)

@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"reflect"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,7 +39,7 @@ var planted = []string{plantedToken, plantedEnv, plantedPassword, plantedHeader}
 // secrets, and prints the results in every way.
 func TestSecretsDoNotShow(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, &sandboxtest.Options{Token: plantedToken})
+	srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Token: plantedToken})
 	var logs testkit.LockedBuffer
 	creds := srv.Credentials()
 	given := auth.Credentials{Token: plantedToken, TeamID: creds.TeamID, ProjectID: creds.ProjectID}
@@ -71,41 +70,23 @@ func TestSecretsDoNotShow(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotContains(t, fmt.Sprintf("%v %+v %#v %s", interactive, interactive, *interactive, shown), interactive.Token)
 
-	// A start whose outcome is unknown is looked up for five seconds at least, so
-	// each fault gets its own server and they run in parallel.
-	var faults sync.WaitGroup
-	var mu sync.Mutex
+	// The client looks for a lost start for five seconds, which take no time in a bubble.
 	for _, fault := range []sandboxtest.Fault{{Status: 500}, {Status: 401}, {Status: 429}, {ActThenStatus: 502}, {DropBefore: true}, {DropAfter: true}, {CutAfterBytes: 3}} {
-		srv := sandboxtest.New(t, &sandboxtest.Options{Token: plantedToken})
-		creds := srv.Credentials()
-		client := clientWith(t, srv, auth.Credentials{Token: plantedToken, TeamID: creds.TeamID, ProjectID: creds.ProjectID}, &logs)
-		sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Env: create.Env})
-		require.NoError(t, err)
-		srv.Inject(fault)
-		for _, call := range []func() error{
-			func() error {
-				_, err := client.Create(t.Context(), &sandbox.CreateOptions{Env: create.Env})
-				return err
-			},
-			func() error { _, err := sb.RunCommand(t.Context(), "true", nil, opts); return err },
-			func() error {
-				_, err := sb.StartCommand(t.Context(), "true", nil, &sandbox.StartOptions{Env: opts.Env})
-				return err
-			},
-			func() error {
-				return sb.Update(t.Context(), &sandbox.UpdateOptions{Tags: map[string]string{"a": "b"}})
-			},
-		} {
-			faults.Go(func() {
-				err := call()
+		synctest.Test(t, func(t *testing.T) {
+			client := clientWith(t, srv, given, &logs)
+			sb, err := client.Get(t.Context(), "secrets", nil)
+			require.NoError(t, err)
+			defer srv.Inject(fault)()
+			_, createErr := client.Create(t.Context(), &sandbox.CreateOptions{Env: create.Env})
+			_, runErr := sb.RunCommand(t.Context(), "true", nil, opts)
+			_, startErr := sb.StartCommand(t.Context(), "true", nil, &sandbox.StartOptions{Env: opts.Env})
+			updateErr := sb.Update(t.Context(), &sandbox.UpdateOptions{Tags: map[string]string{"a": "b"}})
+			for _, err := range []error{createErr, runErr, startErr, updateErr} {
 				assert.Error(t, err, "%+v", fault)
-				mu.Lock()
-				defer mu.Unlock()
 				keep(err)
-			})
-		}
+			}
+		})
 	}
-	faults.Wait()
 	for _, bad := range []map[string]string{{"A=B": plantedEnv}, {"A": plantedEnv + "\x00"}, {"A": plantedEnv + "\xff"}} {
 		_, err = sb.RunCommand(t.Context(), "true", nil, &sandbox.CommandOptions{Env: bad})
 		require.ErrorIs(t, err, sandbox.ErrInvalid)
@@ -135,20 +116,24 @@ func TestSecretsDoNotShow(t *testing.T) {
 	assert.Contains(t, logs.String(), "operation=\"run command\"", "requests are logged")
 }
 
-// clientWith returns a client with the given credentials and log.
+// clientWith returns a client with the given credentials and log, which also works in a bubble.
 func clientWith(t *testing.T, srv *sandboxtest.Server, creds auth.Credentials, logs *testkit.LockedBuffer) *sandbox.Client {
 	t.Helper()
 	client, err := sandbox.NewClient(&sandbox.ClientOptions{
 		BaseURL: srv.URL, Credentials: auth.Static(creds), MaxRetries: -1, Reattach: &sandbox.ReattachOptions{Limit: time.Second},
-		Logger: slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		HTTPClient: &http.Client{Transport: bubbleTransport()},
+		Logger:     slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	require.NoError(t, err)
-	t.Cleanup(client.CloseIdleConnections)
 	return client
 }
 
-// TestSecretsOfSourcesAreNotEchoed: a service that quotes what it was given, as in
-// the error of a clone, quotes no secret of it.
+// bubbleTransport returns a transport for a client in a synctest bubble and an emulator outside
+// of it. It keeps no idle connections: the bubble's clock stands still while one is read.
+func bubbleTransport() http.RoundTripper { return &http.Transport{DisableKeepAlives: true} }
+
+// TestSecretsOfSourcesAreNotEchoed: no error shows a secret of a source that the service
+// quotes, as in the error of a clone.
 func TestSecretsOfSourcesAreNotEchoed(t *testing.T) {
 	t.Parallel()
 	for name, source := range map[string]sandbox.Source{
@@ -183,8 +168,9 @@ func TestSecretsOfSourcesAreNotEchoed(t *testing.T) {
 	}
 }
 
-// TestRequestsAreNotEchoed: no error has what a request carried, of every operation
-// that has variables, header rules or parameters of the caller's.
+// TestRequestsAreNotEchoed: no error or log shows variables, header rules or additional
+// parameters of a request that a server, a stream or the transport quotes. Every operation
+// that has some needs a row.
 func TestRequestsAreNotEchoed(t *testing.T) {
 	t.Parallel()
 	env := sandbox.Env{"SECRET": plantedEnv + `"<\é`}
@@ -306,8 +292,8 @@ func TestRequestsAreNotEchoed(t *testing.T) {
 	}
 }
 
-// carriesSecrets reports whether a struct has variables, headers or what a tag says
-// is secret.
+// carriesSecrets reports whether a struct has variables, headers or a field that a tag
+// marks as secret.
 func carriesSecrets(typ reflect.Type) bool {
 	root := func(t reflect.Type) bool { return t.PkgPath() == reflect.TypeFor[sandbox.Client]().PkgPath() }
 	switch typ {

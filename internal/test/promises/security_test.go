@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -100,7 +101,7 @@ func everyForm(err error) string {
 	return b.String()
 }
 
-// TestEchoes: servers and proxies that echo what they received.
+// TestEchoes: no error or log shows a secret that a server or proxy echoes.
 func TestEchoes(t *testing.T) {
 	t.Parallel()
 	token := func(r *http.Request) string { return strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ") }
@@ -266,10 +267,10 @@ func TestErrorsArePrintable(t *testing.T) {
 	assert.NotContains(t, logs.String(), "\u009b")
 }
 
-// TestHandlesFromJSON: names and IDs that would reach another route.
+// TestHandlesFromJSON: a handle whose name or ID would lead to another route sends nothing.
 func TestHandlesFromJSON(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := testkit.LightServer(t)
 	sb, err := srv.Client().Create(t.Context(), &sandbox.CreateOptions{Name: "thename"})
 	require.NoError(t, err)
 	command, err := sb.StartCommand(t.Context(), "sleep", []string{"5"}, nil)
@@ -358,10 +359,11 @@ func TestHandlesFromJSON(t *testing.T) {
 	assert.Empty(t, asked, "nothing is sent, %s", snapshot)
 }
 
-// TestTerminalInTheClear: an API reached by https names a terminal without TLS.
+// TestTerminalInTheClear: the client refuses a terminal without TLS that an API with TLS
+// names.
 func TestTerminalInTheClear(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := testkit.LightServer(t)
 	var reached bool
 	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { reached = true; w.WriteHeader(404) }))
 	defer plain.Close()
@@ -414,40 +416,33 @@ func TestBaseURLs(t *testing.T) {
 	assert.NotContains(t, everyForm(err), plantedToken)
 }
 
-// TestIDsOfStreamsChooseNoRoute: when a stream breaks, the ID in its first
-// record, which is what the API says it is, leads to no other route.
+// TestIDsOfStreamsChooseNoRoute: the ID in the first record of a stream that breaks leads the
+// client to no other route.
 func TestIDsOfStreamsChooseNoRoute(t *testing.T) {
 	t.Parallel()
-	_, gate, sb, _ := testkit.Behind(t, sandbox.ClientOptions{}, nil)
-	var mu sync.Mutex
-	var paths []string
-	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
-		mu.Lock()
-		paths = append(paths, req.URL.Path)
-		mu.Unlock()
-		if !testkit.IsRun(req) {
-			return next.RoundTrip(req)
-		}
-		const first = `{"command":{"id":"..","name":"true","args":[],"cwd":"/","sessionId":"sbx_1","exitCode":null,"startedAt":1}}` + "\n"
-		return canned.Response(http.StatusOK, "application/x-ndjson", strings.NewReader(first)), nil
-	})
-	var calls sync.WaitGroup // each takes five seconds
-	calls.Go(func() {
-		_, err := sb.RunCommand(t.Context(), "true", nil, nil)
-		assert.Error(t, err)
-	})
-	calls.Go(func() {
-		_, err := sb.StartCommand(t.Context(), "true", nil, &sandbox.StartOptions{Stdout: io.Discard})
-		assert.Error(t, err)
-	})
-	calls.Go(func() {
-		_, err := sb.CommandContext(t.Context(), "true").Output()
-		assert.Error(t, err)
-	})
-	calls.Wait()
-	mu.Lock()
-	defer mu.Unlock()
-	for _, p := range paths {
-		assert.Equal(t, path.Clean(p), p)
+	for name, run := range map[string]func(context.Context, *sandbox.Sandbox) error{
+		"RunCommand": func(ctx context.Context, sb *sandbox.Sandbox) error {
+			return second(sb.RunCommand(ctx, "true", nil, nil))
+		},
+		"StartCommand": func(ctx context.Context, sb *sandbox.Sandbox) error {
+			return second(sb.StartCommand(ctx, "true", nil, &sandbox.StartOptions{Stdout: io.Discard}))
+		},
+		"Cmd": func(ctx context.Context, sb *sandbox.Sandbox) error {
+			return second(sb.CommandContext(ctx, "true").Output())
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) { // each looks for the command for five seconds
+			starts := 0
+			sb := canned.API(func(req *http.Request) (*http.Response, error) {
+				assert.Equal(t, path.Clean(req.URL.Path), req.URL.Path, name)
+				if !testkit.IsRun(req) {
+					return canned.JSON(404, `{"error":{"code":"not_found","message":"there is no such command"}}`), nil
+				}
+				starts++
+				return canned.Response(http.StatusOK, "application/x-ndjson", strings.NewReader(strings.Replace(canned.Begun, `"c1"`, `".."`, 1))), nil
+			}).Sandbox(t)
+			assert.Error(t, run(t.Context(), sb), name)
+			assert.Equal(t, 1, starts, name)
+		})
 	}
 }

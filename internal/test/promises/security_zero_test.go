@@ -26,7 +26,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestNilAndZeroInLogs: values logged along with an error may be nil or empty.
+// TestNilAndZeroInLogs: nil and zero values of every type can be logged without a panic.
 func TestNilAndZeroInLogs(t *testing.T) {
 	t.Parallel()
 	for name, typ := range publicTypes(t) {

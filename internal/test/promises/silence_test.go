@@ -264,23 +264,3 @@ func TestWaitForPortOutlastsSilence(t *testing.T) {
 		assert.Less(t, time.Since(begin), 2*comesUp)
 	})
 }
-
-// TestErrorWithoutEnd: an error response whose body never ends is retried like
-// any other.
-func TestErrorWithoutEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var tries atomic.Int32
-		c := canned.API(func(req *http.Request) (*http.Response, error) {
-			if tries.Add(1) == 1 {
-				brief, err := canned.Forgotten(req, "{")
-				brief.StatusCode = http.StatusServiceUnavailable
-				return brief, err
-			}
-			return canned.JSON(200, canned.RunningSandbox), nil
-		}).Client(t)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		_, err := c.Get(ctx, "box", nil)
-		require.NoError(t, err)
-	})
-}

@@ -18,8 +18,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// replayer is a proxy that responds to a GET with what it has got for that path
-// before, whatever the query.
+// replayer is a proxy that responds to each GET with its first response for that path,
+// whatever the query.
 type replayer struct {
 	next  http.RoundTripper
 	mu    sync.Mutex
@@ -51,10 +51,9 @@ func (r *replayer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// TestStaleResponses puts a proxy that replays old responses before a handle whose
-// sandbox was deleted and made again by somebody else: no call does anything to
-// the other one and says nothing, and each returns. Only a delete reaches it,
-// since the API deletes by name, and the error says so.
+// TestStaleResponses uses a handle whose sandbox somebody else has replaced, through a
+// proxy that replays old responses. Each call returns an error and leaves the new sandbox
+// alone, except for Delete: the API deletes by name, and the error matches ErrReplaced.
 func TestStaleResponses(t *testing.T) {
 	t.Parallel()
 	calls := map[string]func(context.Context, *sandbox.Client, *sandbox.Sandbox) error{
@@ -100,7 +99,7 @@ func TestStaleResponses(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 			defer cancel()
 			err = call(ctx, c, sb)
-			require.NoError(t, ctx.Err(), "it goes on for ever: %v", err)
+			require.NoError(t, ctx.Err(), "it does not return: %v", err)
 			require.Error(t, err)
 			if name == "Delete" {
 				require.ErrorIs(t, err, sandbox.ErrReplaced)

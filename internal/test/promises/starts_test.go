@@ -22,8 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAdoptsOnlyItsOwn: when the response to a start is lost, a command that has
-// the ID is taken for the one that was started only if it may be that one.
+// TestAdoptsOnlyItsOwn: if the response to a start is lost, the client adopts a command
+// with the start's ID only if its program and arguments are the same.
 func TestAdoptsOnlyItsOwn(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.LightStart(t, nil)
@@ -46,9 +46,9 @@ func TestAdoptsOnlyItsOwn(t *testing.T) {
 	assert.Equal(t, "first\n", out)
 }
 
-// TestContextEndsWhileCommandIsLookedFor: the error tells both that the context
-// has ended and that the command may run.
-func TestContextEndsWhileCommandIsLookedFor(t *testing.T) {
+// TestContextEndsDuringLookup: the error matches the context's error and its
+// cause, and ErrOutcomeUnknown.
+func TestContextEndsDuringLookup(t *testing.T) {
 	t.Parallel()
 	_, gate, sb, _ := testkit.LightBehind(t, sandbox.ClientOptions{}, nil)
 	why := errors.New("enough")
@@ -71,8 +71,8 @@ func TestContextEndsWhileCommandIsLookedFor(t *testing.T) {
 	}
 }
 
-// TestDeliveredTwice: a proxy that delivers a request twice, and passes on the
-// response to the second, is not confused with an ID or a name that is taken.
+// TestDeliveredTwice: a proxy delivers a request twice and returns the second response, a
+// conflict. The client does not conclude that somebody else uses the ID or the name.
 func TestDeliveredTwice(t *testing.T) {
 	t.Parallel()
 	srv, gate, sb, direct := testkit.LightBehind(t, sandbox.ClientOptions{}, nil)
@@ -142,8 +142,7 @@ func TestCompressedErrors(t *testing.T) {
 	require.ErrorIs(t, err, exec.ErrNotFound)
 }
 
-// TestStdinRetryAfterYears: a pause that is longer than the limits allow is
-// an error, not a pause.
+// TestStdinRetryAfterYears: a Retry-After beyond the limits is an error, not a pause.
 func TestStdinRetryAfterYears(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var writes atomic.Int32
@@ -179,56 +178,64 @@ func TestStdinRetryAfterYears(t *testing.T) {
 // know the ID and would run it again.
 func TestConflictWhileStarting(t *testing.T) {
 	t.Parallel()
+	srv := testkit.LightServer(t)
 	for _, after := range []time.Duration{0, 1500 * time.Millisecond, -1} {
 		for _, id := range []string{"", "mine"} {
 			t.Run(after.String()+" "+id, func(t *testing.T) {
-				t.Parallel()
-				_, gate, sb, direct := testkit.LightBehind(t, sandbox.ClientOptions{}, nil)
-				started := make(chan struct{})
-				gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
-					if !testkit.IsRun(req) {
-						return next.RoundTrip(req)
-					}
-					body, err := io.ReadAll(req.Body)
-					if err != nil {
-						return nil, err
-					}
-					first := req.Clone(context.WithoutCancel(req.Context()))
-					first.Body = io.NopCloser(strings.NewReader(string(body)))
-					go func() {
-						defer close(started)
-						if after < 0 {
-							return
-						}
-						testkit.Linger(after)
-						if resp, err := next.RoundTrip(first); err == nil {
-							_, _ = io.Copy(io.Discard, resp.Body)
-							resp.Body.Close()
-						}
-					}()
-					return canned.JSON(409, `{"error":{"code":"conflict","message":"A command with this ID exists."}}`), nil
-				})
-				done, err := sb.RunCommand(t.Context(), "sh", []string{"-c", "echo once"}, &sandbox.CommandOptions{ID: id})
-				<-started
-				switch {
-				case id != "":
-					// The caller knows the ID, and may have used it before.
-					e, ok := errors.AsType[*sandbox.APIError](err)
-					require.True(t, ok, "%v", err)
-					assert.Equal(t, http.StatusConflict, e.Status)
-					assert.NotErrorIs(t, err, sandbox.ErrOutcomeUnknown)
-				case after >= 0:
-					require.NoError(t, err)
-					out, err := done.Stdout(t.Context())
-					require.NoError(t, err)
-					assert.Equal(t, "once\n", out)
-				default:
-					assert.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
-				}
-				list, err := direct.ListCommands(t.Context())
-				require.NoError(t, err)
-				assert.Len(t, list, map[bool]int{true: 1, false: 0}[after >= 0])
+				synctest.Test(t, func(t *testing.T) { conflictWhileStarting(t, srv, after, id) })
 			})
 		}
 	}
+}
+
+// conflictWhileStarting delivers the start after a pause, or never if that is negative.
+func conflictWhileStarting(t *testing.T, srv *sandboxtest.Server, after time.Duration, id string) {
+	gate := &testkit.Gateway{Next: bubbleTransport()}
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}}).Create(t.Context(), nil)
+	require.NoError(t, err)
+	started := make(chan struct{})
+	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if !testkit.IsRun(req) {
+			return next.RoundTrip(req)
+		}
+		body, err := io.ReadAll(req.Body)
+		if err != nil {
+			return nil, err
+		}
+		first := req.Clone(context.WithoutCancel(req.Context()))
+		first.Body = io.NopCloser(strings.NewReader(string(body)))
+		go func() {
+			defer close(started)
+			if after < 0 {
+				return
+			}
+			time.Sleep(after)
+			if resp, err := next.RoundTrip(first); err == nil {
+				_, _ = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+			}
+		}()
+		return canned.JSON(409, `{"error":{"code":"conflict","message":"A command with this ID exists."}}`), nil
+	})
+	done, err := sb.RunCommand(t.Context(), "sh", []string{"-c", "echo once"}, &sandbox.CommandOptions{ID: id})
+	<-started
+	gate.Set(nil)
+	switch {
+	case id != "":
+		// The caller knows the ID, and may have used it before.
+		e, ok := errors.AsType[*sandbox.APIError](err)
+		require.True(t, ok, "%v", err)
+		assert.Equal(t, http.StatusConflict, e.Status)
+		assert.NotErrorIs(t, err, sandbox.ErrOutcomeUnknown)
+	case after >= 0:
+		require.NoError(t, err)
+		out, err := done.Stdout(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, "once\n", out)
+	default:
+		assert.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
+	}
+	list, err := sb.ListCommands(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, list, map[bool]int{true: 1, false: 0}[after >= 0])
 }

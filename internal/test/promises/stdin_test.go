@@ -27,8 +27,8 @@ import (
 func isStdin(req *http.Request) bool { return strings.HasSuffix(req.URL.Path, "/stdin") }
 
 // TestStdinLateRequest: a writer gives up while its request is in flight, and the request
-// arrives after the next writer has begun. The sandbox takes no byte of the next writer for
-// one that it has.
+// arrives after the next writer has begun. The sandbox does not drop bytes of the next
+// writer as duplicates.
 func TestStdinLateRequest(t *testing.T) {
 	t.Parallel()
 	_, gate, sb, _ := testkit.LightBehind(t, sandbox.ClientOptions{}, nil)
@@ -87,8 +87,8 @@ func TestStdinLateRequest(t *testing.T) {
 }
 
 // TestStdinCloseOfWhatIsGone: the last request is lost before it arrives, and then the
-// command is gone. Close reports an unknown outcome, whether that request ended the input
-// or Close came after it. Data that is written after it has not arrived.
+// command is gone. Close reports an unknown outcome. If more data was written after that
+// request, the outcome is known: that data has not arrived.
 func TestStdinCloseOfWhatIsGone(t *testing.T) {
 	t.Parallel()
 	for how, end := range map[string]func(t *testing.T, direct *sandbox.Sandbox, id string){
@@ -177,8 +177,8 @@ func TestStdinEmptySuccess(t *testing.T) {
 	}
 }
 
-// stdinEmptySuccess answers one request with body, after the sandbox has had it
-// if passOn is set. After the last request that is once the command has ended.
+// stdinEmptySuccess responds to one request with body. With passOn it delivers the request
+// first, and if that is the last one waits until the command has ended.
 func stdinEmptySuccess(t *testing.T, srv *sandboxtest.Server, direct *sandbox.Sandbox, body, at string, passOn bool) {
 	data := bytes.Repeat([]byte("0123456789abcdef"), 100<<10) // 4 requests at least
 	gate, sb := through(t, srv, direct, sandbox.ClientOptions{Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}})

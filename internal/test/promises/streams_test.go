@@ -24,8 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// through returns a handle of a shared sandbox, with a client of its own that goes through
-// a gateway.
+// through returns another handle of a shared sandbox, whose client goes through a gateway.
 func through(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox, opts sandbox.ClientOptions) (*testkit.Gateway, *sandbox.Sandbox) {
 	t.Helper()
 	gate := &testkit.Gateway{Next: testkit.Transport(t)}
