@@ -57,18 +57,20 @@ func clientFor(status int, body io.ReadCloser) *Client {
 
 // TestBodiesAreClosed: no response leaks a connection, whatever its status.
 func TestBodiesAreClosed(t *testing.T) {
-	for _, status := range []int{200, 404, 410} {
-		body := &closable{Reader: strings.NewReader(`{"error":{"code":"x","message":"y"}}`), ended: make(chan struct{})}
-		c := clientFor(status, body)
-		_ = c.Do(t.Context(), &Request{Op: GetSession, Path: []string{"a"}}, nil)
-		assert.True(t, body.closed.Load(), status)
-		body = &closable{Reader: strings.NewReader(strings.Repeat("x", 10<<20)), ended: make(chan struct{})}
-		if status != 200 {
-			_, err := clientFor(status, body).Stream(t.Context(), &Request{Op: CommandLogs, Path: []string{"a", "b"}})
-			require.Error(t, err)
-			assert.True(t, body.closed.Load(), "an endless page with status %d", status)
+	synctest.Test(t, func(t *testing.T) { // for the pauses between retries
+		for _, status := range []int{200, 404, 410} {
+			body := &closable{Reader: strings.NewReader(`{"error":{"code":"x","message":"y"}}`), ended: make(chan struct{})}
+			c := clientFor(status, body)
+			_ = c.Do(t.Context(), &Request{Op: GetSession, Path: []string{"a"}}, nil)
+			assert.True(t, body.closed.Load(), status)
+			body = &closable{Reader: strings.NewReader(strings.Repeat("x", 10<<20)), ended: make(chan struct{})}
+			if status != 200 {
+				_, err := clientFor(status, body).Stream(t.Context(), &Request{Op: CommandLogs, Path: []string{"a", "b"}})
+				require.Error(t, err)
+				assert.True(t, body.closed.Load(), "an endless page with status %d", status)
+			}
 		}
-	}
+	})
 }
 
 // TestErrorBodyThatNeverEnds: the time to read the text of an error is limited.

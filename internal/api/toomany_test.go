@@ -40,7 +40,7 @@ func TestTooManyObjects(t *testing.T) {
 // TestBracesOfArguments: arguments that contain braces do not count as objects.
 func TestBracesOfArguments(t *testing.T) {
 	t.Parallel()
-	braces := strings.Repeat(`{\"{`, 2*wire.MaxObjects)
+	braces := strings.Repeat(`{\"{`, wire.MaxObjects/2+1)
 	one := `{"id":"c","name":"sh","args":["` + braces + `"],"cwd":"/","sessionId":"s","startedAt":1,"exitCode":7.0}`
 	c := testClient(roundTripper(func(req *http.Request) (*http.Response, error) {
 		if req.Method == http.MethodGet {

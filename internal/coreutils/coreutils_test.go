@@ -98,7 +98,7 @@ func TestDecoding(t *testing.T) {
 	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	assert.ErrorIs(t, err, ErrOutput)
 	w, end = decoding(io.Discard)
-	for err = nil; err == nil; { // at the latest once that is looked at which came before
+	for err = nil; err == nil; { // the error comes at the latest when the earlier input is decoded
 		_, err = io.WriteString(w, "!!!!")
 	}
 	assert.ErrorIs(t, err, ErrOutput, "it ends the command")
@@ -212,8 +212,8 @@ func TestErrnoOf(t *testing.T) {
 	}
 }
 
-// TestTreeLimit: of a tree with more entries than the limit, the directories that were
-// not listed completely are left out.
+// TestTreeLimit: if a tree has more entries than the limit, Tree omits directories that
+// were not listed completely.
 func TestTreeLimit(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)

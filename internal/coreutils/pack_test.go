@@ -12,8 +12,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// TestPackFaults: messages of tar about files that it can't pack unchanged, and other
-// messages.
+// TestPackFaults: PackFaults recognizes tar's messages about files that it can't pack
+// unchanged, and no others.
 func TestPackFaults(t *testing.T) {
 	changed := func(name string, zeros int64) PackFault { return PackFault{Name: name, Zeros: zeros, ReadOnly: -1} }
 	gone := func(name string) PackFault { return PackFault{Name: name, Kind: Gone, ReadOnly: -1} }
@@ -54,8 +54,7 @@ func TestPackFaults(t *testing.T) {
 	}
 }
 
-// TestVanished: a missing directory is distinguished from missing entries, whatever its
-// name is.
+// TestVanished: a missing directory differs from missing entries, whatever its name is.
 func TestVanished(t *testing.T) {
 	needs.GNU(t)
 	needs.Programs(t, "find")

@@ -79,14 +79,12 @@ type Placement struct {
 // it ends with the piece: it replaces a regular file of that name. A symbolic link of
 // that name is followed, as by package os.
 //
-// It can be run again if it is not known whether it was run, which is what
-// again says: an existing file of the right size with the final name is then
-// assumed to be this one, and where the other run, which may go on, takes away
-// what this one is about to use, this one looks again. An empty file without its
-// piece is one that this run has made just after the other renamed its own: it
-// goes. If neither name nor the piece exists, as for a
-// run that comes after the one that has done the work, nothing is done. So a
-// file that is created, even an empty one, needs a piece.
+// Join may run again with again set if the outcome of the first run is unknown, even while
+// that still runs. If a file of the right size has the final name, it is then assumed to be
+// this one. If the other run removes a file that this one needs, this one checks again. If
+// this run creates an empty file just after the other has renamed its own, it finds no
+// piece and removes the file. A late run, which finds neither name nor the piece, does
+// nothing. So every file, even an empty one, needs a piece.
 func (run Runner) Join(ctx context.Context, name string, at int64, p Piece, to *Placement, again bool) (made bool, err error) {
 	const script = "p=$7\n" + sweep + `join() {
 f=$1 d=$2 at=$3 to=$4 mode=$5 again=$6 p=$7 n=$8 s=$9

@@ -59,10 +59,10 @@ func content(t *testing.T, name string) string {
 func TestAppend(t *testing.T) {
 	dir := t.TempDir()
 	run := local(t, dir)
-	for i, name := range []string{"log", "-log", "a/b/log", "a b\n/c\n"} {
+	for i, name := range []string{"log", "-a b\n/c\n"} {
 		made, err := run.Append(t.Context(), name, []byte("one\n"))
 		require.NoError(t, err)
-		assert.Equal(t, i > 1, made, name)
+		assert.Equal(t, i > 0, made, name)
 		_, err = run.Append(t.Context(), name, nil)
 		require.NoError(t, err)
 		made, err = run.AppendPiece(t.Context(), name, piece(t, "two\x00\n"))
@@ -72,7 +72,7 @@ func TestAppend(t *testing.T) {
 	}
 	_, err := run.Append(t.Context(), "log/x", []byte("x"))
 	assert.ErrorIs(t, errnoIn(err), syscall.ENOTDIR)
-	_, err = run.Append(t.Context(), "a", []byte("x"))
+	_, err = run.Append(t.Context(), "-a b\n", []byte("x"))
 	assert.ErrorIs(t, errnoIn(err), syscall.EISDIR)
 
 	p := piece(t, "data")
@@ -92,7 +92,7 @@ func errnoIn(err error) error {
 	return err
 }
 
-// Each append is a single write, in a directory that is missing at first.
+// Each append is a single write, even in a directory that has to be created.
 func TestAppendIsOneWrite(t *testing.T) {
 	dir := t.TempDir()
 	run := local(t, dir)
@@ -125,8 +125,8 @@ func TestAppendIsOneWrite(t *testing.T) {
 	}
 }
 
-// TestJoinTwice: a run with an unknown outcome may still be running while another one
-// repeats it.
+// TestJoinTwice: Join can be repeated while the first run, whose outcome is unknown, still
+// runs.
 func TestJoinTwice(t *testing.T) {
 	needs.GNU(t)
 	rounds := 100
@@ -152,7 +152,7 @@ func TestJoin(t *testing.T) {
 		_, err := run.Join(t.Context(), "new/.part", at, p, nil, false)
 		return err
 	}
-	first, second, third := piece(t, strings.Repeat("A", 3_000_000)), piece(t, "BB"), piece(t, "C")
+	first, second, third := piece(t, strings.Repeat("A", 300_000)), piece(t, "BB"), piece(t, "C")
 	made, err := run.Join(t.Context(), "new/.part", 0, first, nil, false)
 	require.NoError(t, err)
 	assert.True(t, made)
@@ -176,7 +176,7 @@ func TestJoin(t *testing.T) {
 	require.NoError(t, place(false))
 	require.NoError(t, place(true), "what was done is done")
 	assert.ErrorIs(t, place(false), ErrLost)
-	assert.Equal(t, "AAAAAx"+strings.Repeat("A", 2_999_994)+"BBC", content(t, filepath.Join(dir, "new/f")))
+	assert.Equal(t, "AAAAAx"+strings.Repeat("A", 299_994)+"BBC", content(t, filepath.Join(dir, "new/f")))
 	info, err := os.Stat(filepath.Join(dir, "new/f"))
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o640), info.Mode())
@@ -188,8 +188,7 @@ func TestJoin(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, content(t, filepath.Join(dir, "empty")))
 
-	// A late run changes nothing that was written since, also if that was removed, and
-	// leaves nothing.
+	// A late run changes no file that was written or removed since, and leaves none.
 	for _, again := range []bool{false, true} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "empty"), []byte("later"), 0o600))
 		_, err = run.Join(t.Context(), ".part", 0, none, empty, again)

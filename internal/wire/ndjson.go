@@ -91,7 +91,7 @@ const MaxLine = 16 << 20
 type limits struct {
 	first  int // enough for a log with occasional lines
 	buffer int // suits large output: net/http fills it bypassing its own buffer
-	keep   int // what is kept for other decoders
+	keep   int // the largest buffer to keep for other decoders
 	line   int // the longest line
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Text is examined in steps. Whatever needs care is decoded in the same way
-// wherever in a step it is, and wherever the text was cut.
+// Text is examined in steps. The result must not depend on the position within a step, or
+// on where the text was cut.
 func TestUnescapeEverywhere(t *testing.T) {
 	t.Parallel()
 	for _, piece := range []string{
@@ -71,7 +71,7 @@ func TestSequence(t *testing.T) {
 	}
 }
 
-// Every byte is known for what it is, whichever bytes are next to it.
+// The class of a byte must not depend on the bytes next to it.
 func TestPlainPrefix(t *testing.T) {
 	t.Parallel()
 	plain := func(c byte) bool { return c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\' }

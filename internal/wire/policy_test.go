@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestUsualPolicies: a policy that the strict decoder need not read is decoded as by it.
+// TestUsualPolicies: policies for which the strict decoder is skipped have the same result.
 func TestUsualPolicies(t *testing.T) {
 	for _, text := range []string{`{"mode":"allow-all"}`, `{"mode":"deny-all"}`} {
 		usual := NetworkPolicy{Mode: "before", AllowedCIDRs: []string{"before"}, Unread: true}

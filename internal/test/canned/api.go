@@ -20,8 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// API is a transport that is a function. It need not support httptrace, like
-// many transports other than net/http's.
+// API is a transport that is a function. It does not support httptrace, like many
+// transports other than net/http's.
 type API func(*http.Request) (*http.Response, error)
 
 // RoundTrip reads the request and calls the function, which may read it again.
@@ -69,7 +69,7 @@ func JSON(status int, body string) *http.Response {
 	return Response(status, "application/json", strings.NewReader(body))
 }
 
-// A sandbox that runs, and a command of it that has begun and ended.
+// A running sandbox, and its command when it has begun and when it has ended.
 const (
 	RunningSandbox = `{"sandbox":{"name":"box","status":"running","currentSessionId":"s1"},"session":{"id":"s1","status":"running"},"routes":[]}`
 	Begun          = `{"command":{"id":"c1","name":"x","args":[],"cwd":"/","sessionId":"s1","exitCode":null,"startedAt":1}}` + "\n"
@@ -91,8 +91,7 @@ func (s API) Sandbox(t *testing.T) *sandbox.Sandbox {
 	return sb
 }
 
-// Silent is the transport of an API that never responds. It reads requests for
-// as long as somebody waits for the response.
+// Silent is the transport of an API that never responds.
 type Silent struct{}
 
 // RoundTrip never returns before the request's context ends.
@@ -104,7 +103,7 @@ func (Silent) RoundTrip(req *http.Request) (*http.Response, error) {
 	return Unanswered(req)
 }
 
-// Argument returns an argument that passes the checks before a request.
+// Argument returns a valid argument of a type.
 func Argument(t *testing.T, method string, i int, typ reflect.Type) reflect.Value {
 	t.Helper()
 	switch v := reflect.New(typ).Elem(); {
@@ -155,7 +154,7 @@ func Unanswered(req *http.Request) (*http.Response, error) {
 	return nil, req.Context().Err()
 }
 
-// Forgotten is a stream that goes silent after what it has brought.
+// Forgotten returns a stream that goes silent after a text.
 func Forgotten(req *http.Request, text string) (*http.Response, error) {
 	pr, pw := io.Pipe()
 	context.AfterFunc(req.Context(), func() { pw.CloseWithError(req.Context().Err()) })

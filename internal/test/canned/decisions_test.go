@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -15,8 +16,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/canned"
 )
 
-// TestPlainRefusal: a start that the API refuses is returned at once, and nobody
-// looks for the command.
+// TestPlainRefusal: the API's refusal of a start is returned at once, without a lookup of
+// the command.
 func TestPlainRefusal(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(*sandbox.Sandbox) error{
@@ -44,33 +45,36 @@ func TestPlainRefusal(t *testing.T) {
 	}
 }
 
-// TestCallersRedirects: the CheckRedirect of the caller's HTTP client is asked.
+// TestCallersRedirects: the CheckRedirect of the caller's HTTP client decides.
 func TestCallersRedirects(t *testing.T) {
 	t.Parallel()
-	refused := errors.New("not there")
-	var asked string
-	c, err := sandbox.NewClient(&sandbox.ClientOptions{
-		BaseURL: "https://api.test", Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
-		HTTPClient: &http.Client{
-			Transport: canned.RoundTripper(func(req *http.Request) (*http.Response, error) {
-				resp := canned.Response(http.StatusTemporaryRedirect, "text/plain", strings.NewReader(""))
-				resp.Header.Set("Location", "https://api.test/elsewhere")
-				resp.Request = req
-				return resp, nil
-			}),
-			CheckRedirect: func(req *http.Request, _ []*http.Request) error {
-				asked = req.URL.Path
-				return refused
+	synctest.Test(t, func(t *testing.T) { // for the pauses between retries
+		refused := errors.New("not there")
+		var target string
+		c, err := sandbox.NewClient(&sandbox.ClientOptions{
+			BaseURL: "https://api.test", Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
+			HTTPClient: &http.Client{
+				Transport: canned.RoundTripper(func(req *http.Request) (*http.Response, error) {
+					resp := canned.Response(http.StatusTemporaryRedirect, "text/plain", strings.NewReader(""))
+					resp.Header.Set("Location", "https://api.test/elsewhere")
+					resp.Request = req
+					return resp, nil
+				}),
+				CheckRedirect: func(req *http.Request, _ []*http.Request) error {
+					target = req.URL.Path
+					return refused
+				},
 			},
-		},
+		})
+		require.NoError(t, err)
+		_, err = c.Get(t.Context(), "box", nil)
+		assert.ErrorIs(t, err, refused)
+		assert.Equal(t, "/elsewhere", target)
 	})
-	require.NoError(t, err)
-	_, err = c.Get(t.Context(), "box", nil)
-	assert.ErrorIs(t, err, refused)
-	assert.Equal(t, "/elsewhere", asked)
 }
 
-// TestDeleteOfAnother: the API deletes by name, and says what it has deleted.
+// TestDeleteOfAnother: the API deletes by name. If the response shows that it was another
+// sandbox, the error matches ErrReplaced.
 func TestDeleteOfAnother(t *testing.T) {
 	t.Parallel()
 	for created, want := range map[string]error{"1760000000000": nil, "1760000000001": sandbox.ErrReplaced} {
@@ -108,8 +112,8 @@ func TestDeleteFindsAnother(t *testing.T) {
 	assert.Zero(t, deletes)
 }
 
-// TestUpdateReachesTheMachine: another client has started a session since, which
-// the settings have to reach.
+// TestUpdateReachesTheMachine: an update reaches a session that another client has started
+// in the meantime.
 func TestUpdateReachesTheMachine(t *testing.T) {
 	t.Parallel()
 	var policies []string
@@ -129,7 +133,7 @@ func TestUpdateReachesTheMachine(t *testing.T) {
 	assert.Contains(t, policies[0], "/s2/")
 }
 
-// TestOpenFailsAtOnce: Open returns the error of a file, not a later Read, also if a
+// TestOpenFailsAtOnce: Open, not a later Read, returns the error of a file, even if a
 // program reads the file.
 func TestOpenFailsAtOnce(t *testing.T) {
 	t.Parallel()

@@ -19,8 +19,7 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 )
 
-// TestErrRefused distinguishes what the API refuses for good from what it refuses
-// for now, or because of something that exists.
+// TestErrRefused distinguishes permanent refusals from temporary ones and from conflicts.
 func TestErrRefused(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -60,8 +59,7 @@ func TestErrRefused(t *testing.T) {
 	assert.NotErrorIs(t, &sandbox.StreamError{Code: "stream_lost", CommandID: "cmd_1"}, sandbox.ErrStopped)
 }
 
-// TestErrorClasses: each error is of one class: the environment, the plan, a rate,
-// the caller, or the service.
+// TestErrorClasses: each error is of one class: environment, plan, rate, caller or service.
 func TestErrorClasses(t *testing.T) {
 	t.Parallel()
 	classes := map[string][]error{

@@ -10,8 +10,8 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// TestExtra: what has a field, or can't be sent, is refused before any request,
-// and no value prints.
+// TestExtra: an additional parameter that has a field, or that can't be encoded, is refused
+// before any request. No value is printed.
 func TestExtra(t *testing.T) {
 	t.Parallel()
 	c, ctx := noRequests(t).Client(t), t.Context()

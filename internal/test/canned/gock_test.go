@@ -28,7 +28,7 @@ func gockClient(t *testing.T) *sandbox.Client {
 		gock.Off()
 	})
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
-		HTTPClient: hc, BaseURL: "https://vercel.com/api",
+		HTTPClient: hc, BaseURL: "https://vercel.com/api", RetryWait: time.Millisecond,
 		Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
 	})
 	require.NoError(t, err)

@@ -21,7 +21,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/canned"
 )
 
-// bodies returns a client whose requests get the response, and what they sent.
+// bodies returns a client whose requests get the response, and the bodies that it sends.
 func bodies(t *testing.T, response string) (*sandbox.Client, *[]string) {
 	var sent []string
 	return sandboxOf(t, func(req *http.Request) (*http.Response, error) {
@@ -42,8 +42,8 @@ func sandboxOf(t *testing.T, do func(*http.Request) (*http.Response, error)) *sa
 	return c
 }
 
-// TestNoPorts: a new sandbox without ports says so, and an update says it only if it is
-// to close those that are open.
+// TestNoPorts: a create without ports sends an empty list. An update sends one only if it
+// closes the open ports.
 func TestNoPorts(t *testing.T) {
 	t.Parallel()
 	c, sent := bodies(t, canned.RunningSandbox)
@@ -63,8 +63,8 @@ func TestNoPorts(t *testing.T) {
 	assert.NotContains(t, ports[2:], "[]")
 }
 
-// TestLaterPages: each page is asked for as the first, but for the cursor. The times of
-// what is listed are not exchanged.
+// TestLaterPages: later pages have the parameters of the first, and the cursor. The times
+// in a listing are not mixed up.
 func TestLaterPages(t *testing.T) {
 	t.Parallel()
 	const times = `"createdAt":1000,"updatedAt":2000,"statusUpdatedAt":3000,"lastUsedAt":4000,"expiresAt":5000,"startedAt":6000,"requestedAt":7000,"stoppedAt":8000,"requestedStopAt":9000`
@@ -130,8 +130,8 @@ func TestLaterPages(t *testing.T) {
 	}
 }
 
-// TestExtendedOnce: an extension whose response is lost is not sent again: it may have
-// been made.
+// TestExtendedOnce: an extension whose response is lost is not sent again, because it may
+// have taken effect.
 func TestExtendedOnce(t *testing.T) {
 	t.Parallel()
 	for name, lost := range map[string]func() (*http.Response, error){
@@ -146,8 +146,7 @@ func TestExtendedOnce(t *testing.T) {
 	}
 }
 
-// TestLinksOfAUser: the owner of an uploaded link changes, not that of the file that it
-// points to.
+// TestLinksOfAUser: an upload changes the owner of a link, not that of its target.
 func TestLinksOfAUser(t *testing.T) {
 	t.Parallel()
 	var args []string

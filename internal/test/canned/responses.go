@@ -1,6 +1,5 @@
-// Package canned has an API whose responses come from memory, for tests of what the
-// client does with them: they link no emulator, which takes longer to compile and to
-// link than the client itself.
+// Package canned has an API that responds from memory, and tests of the client that need no
+// emulator, which takes longer to compile and link than the client itself.
 package canned
 
 import (
@@ -14,8 +13,7 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 )
 
-// Responses responds to every request from memory, so that a benchmark measures
-// only the SDK.
+// Responses is an API for benchmarks, which then measure only the SDK.
 type Responses func(*http.Request) (contentType, body string)
 
 // RoundTrip reads the request and responds with what the function returns.
@@ -41,8 +39,8 @@ func (f Responses) RoundTrip(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// Objects as the API sends them: the sandbox lacks the number in its name, the
-// command its exit code.
+// Objects of the API. The sandbox has a verb for the number in its name, the command for
+// its exit code.
 const (
 	Session = `{"id":"sess_1","memory":4096,"vcpus":2,"region":"iad1","runtime":"node24","timeout":300000,"status":"running",` +
 		`"requestedAt":1760000000000,"startedAt":1760000000500,"createdAt":1760000000000,"cwd":"/vercel/sandbox","updatedAt":1760000000500}`
@@ -66,8 +64,7 @@ func Client(b testing.TB, resp Responses) *sandbox.Client {
 	return c
 }
 
-// Box returns a sandbox whose requests, after its creation, are responded
-// to as given.
+// Box returns a sandbox. Its requests after the create get the given responses.
 func Box(b testing.TB, resp Responses) *sandbox.Sandbox {
 	b.Helper()
 	created := false

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// noRequests is an API to which no request is to be made.
+// noRequests is an API that fails the test if it gets a request.
 func noRequests(t *testing.T) canned.API {
 	return func(req *http.Request) (*http.Response, error) {
 		t.Errorf("%s %s", req.Method, req.URL.Path)
@@ -21,7 +21,7 @@ func noRequests(t *testing.T) canned.API {
 	}
 }
 
-// TestInvalidArguments: what no server could accept is refused before any
+// TestInvalidArguments: arguments that no server could accept are refused before any
 // request, with an error that names the argument.
 func TestInvalidArguments(t *testing.T) {
 	t.Parallel()
@@ -149,8 +149,7 @@ func TestInvalidArguments(t *testing.T) {
 	}
 }
 
-// TestClientOptions: a client that could not work is refused when it is
-// created.
+// TestClientOptions: NewClient refuses options with which a client could not work.
 func TestClientOptions(t *testing.T) {
 	for name, opts := range map[string]sandbox.ClientOptions{
 		"scheme":   {BaseURL: "ftp://example.com"},

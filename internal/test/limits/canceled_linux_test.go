@@ -17,9 +17,9 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// TestCanceledPrograms cancels every call of which a program of the sandbox is a
-// part while that program waits: the call ends, and nothing of it is left. What
-// cleans up, and what makes users and groups, is finished instead.
+// TestCanceledPrograms cancels each call that runs programs of the sandbox while a program
+// waits: the call ends, and its programs as well. Programs that clean up, or that create
+// users and groups, finish first.
 func TestCanceledPrograms(t *testing.T) {
 	needs.Long(t, "the programs of some thirty calls are killed one after another")
 	needs.Programs(t, "pgrep")
@@ -29,12 +29,12 @@ func TestCanceledPrograms(t *testing.T) {
 		programs = append(programs, sandbox.File{Path: "waits/" + name, Content: []byte("#!/bin/sh\n/bin/sleep 600.25 & wait\n"), Mode: new(fs.FileMode(0o755))})
 	}
 	require.NoError(t, sb.WriteFiles(t.Context(), programs, nil))
-	_, _ = sb.RunCommand(t.Context(), "useradd", []string{"u"}, &sandbox.CommandOptions{Sudo: true}) // where this machine can have one
+	_, _ = sb.RunCommand(t.Context(), "useradd", []string{"u"}, &sandbox.CommandOptions{Sudo: true}) // fails where users can't be added
 	require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{Env: sandbox.Env{"PATH": sb.Cwd() + "/waits:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}}))
 	user, err := sb.AsUser("u")
 	require.NoError(t, err)
 	h := &hostile{sb: sb, fs: sb.FS(), user: user, local: t.TempDir()}
-	waits := func() bool { // whether such a program runs, or what one has started
+	waits := func() bool { // whether such a program, or its child, runs
 		found, err := sb.RunCommand(t.Context(), "/usr/bin/pgrep", []string{"-f", "^/bin/sleep 600.25"}, nil)
 		require.NoError(t, err)
 		return found.ExitCode == 0
@@ -42,7 +42,7 @@ func TestCanceledPrograms(t *testing.T) {
 	met := 0
 	for _, name := range slices.Sorted(maps.Keys(endlessCalls)) {
 		call := endlessCalls[name]
-		if call == nil || name == "terminal.Open" || name == "Sandbox.WaitForPort" { // which run none
+		if call == nil || name == "terminal.Open" || name == "Sandbox.WaitForPort" { // these run no program
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

@@ -1,3 +1,3 @@
-// Package limits tests how much the client needs: memory, connections and
-// goroutines, with large output and files and with many sandboxes.
+// Package limits tests the client's use of memory, connections and goroutines with large
+// output, large files and many sandboxes.
 package limits

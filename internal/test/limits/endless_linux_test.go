@@ -35,15 +35,15 @@ import (
 	"github.com/go-vercel/sandbox/terminal"
 )
 
-// endlessEnv tells the process what to do that meets programs without end.
+// endlessEnv has the job of the process that runs TestEndlessClient.
 const endlessEnv = "SANDBOX_TEST_ENDLESS"
 
-// endlessMB is what a process may take in which a program of the sandbox, which
-// the client runs for itself, writes without end.
+// endlessMB limits the memory of a process while a program that the client runs in the
+// sandbox writes without end.
 const endlessMB = 64.0
 
-// hostile is a sandbox in which every program writes without end: the one that
-// is first in its PATH.
+// hostile is a sandbox in which the first directory of PATH has programs that write without
+// end.
 type hostile struct {
 	sb    *sandbox.Sandbox
 	fs    *sandbox.FileSystem
@@ -51,8 +51,8 @@ type hostile struct {
 	local string
 }
 
-// endlessServer is a server that responds without end: in the body or, for kind
-// "errors", in the header. The default transport leads to it, and so does front.
+// endlessServer is a server whose responses do not end: the body or, for kind "errors", the
+// header.
 func endlessServer(t *testing.T, kind string) (address string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -82,8 +82,7 @@ func endlessServer(t *testing.T, kind string) (address string) {
 	return l.Addr().String()
 }
 
-// front is the emulator at api, except that its terminals are at another
-// address.
+// front is a proxy of the emulator that gives another address for terminals.
 func front(t *testing.T, api, terminals string) string {
 	target, err := url.Parse(api)
 	require.NoError(t, err)
@@ -107,9 +106,9 @@ func front(t *testing.T, api, terminals string) string {
 	return srv.URL
 }
 
-// endlessCalls are the calls that run programs of the sandbox for themselves,
-// by type and method. Nil means that a method runs none. A new method of
-// FileSystem or User needs a row.
+// endlessCalls are calls that run programs of the sandbox, by type and method. Nil means
+// that a method runs none, or only the caller's. A new method of FileSystem or User needs a
+// row.
 var endlessCalls = map[string]func(ctx context.Context, h *hostile) error{
 	"FileSystem.AppendFile":    func(ctx context.Context, h *hostile) error { return h.fs.AppendFile(ctx, "f", []byte("x")) },
 	"FileSystem.Chmod":         func(ctx context.Context, h *hostile) error { return h.fs.Chmod(ctx, "f", 0o600) },
@@ -128,7 +127,7 @@ var endlessCalls = map[string]func(ctx context.Context, h *hostile) error{
 		return err
 	},
 	"FileSystem.Exists": func(ctx context.Context, h *hostile) error { _, err := h.fs.Exists(ctx, "f"); return err },
-	"FileSystem.IOFS": func(ctx context.Context, h *hostile) error { // what a walk lists
+	"FileSystem.IOFS": func(ctx context.Context, h *hostile) error { // the listing of a walk
 		_, err := fs.ReadDir(h.fs.IOFS(ctx, "/"), ".")
 		return err
 	},
@@ -150,7 +149,7 @@ var endlessCalls = map[string]func(ctx context.Context, h *hostile) error{
 		return err
 	},
 	"FileSystem.ReadDir":   func(ctx context.Context, h *hostile) error { _, err := h.fs.ReadDir(ctx, "/"); return err },
-	"FileSystem.ReadFile":  nil, // holds what it reads, as os.ReadFile does
+	"FileSystem.ReadFile":  nil, // keeps the content, like os.ReadFile
 	"FileSystem.Readlink":  func(ctx context.Context, h *hostile) error { _, err := h.fs.Readlink(ctx, "f"); return err },
 	"FileSystem.RealPath":  func(ctx context.Context, h *hostile) error { _, err := h.fs.RealPath(ctx, "f"); return err },
 	"FileSystem.Remove":    func(ctx context.Context, h *hostile) error { return h.fs.Remove(ctx, "f") },
@@ -159,10 +158,10 @@ var endlessCalls = map[string]func(ctx context.Context, h *hostile) error{
 	"FileSystem.Stat":      func(ctx context.Context, h *hostile) error { _, err := h.fs.Stat(ctx, "f"); return err },
 	"FileSystem.Symlink":   func(ctx context.Context, h *hostile) error { return h.fs.Symlink(ctx, "f", "g") },
 	"FileSystem.Truncate":  func(ctx context.Context, h *hostile) error { return h.fs.Truncate(ctx, "f", 1) },
-	"FileSystem.WriteFile": nil, // is all by the API
+	"FileSystem.WriteFile": nil, // uses only the API
 
 	"User.AddToGroup":     func(ctx context.Context, h *hostile) error { return h.user.AddToGroup(ctx, "g") },
-	"User.CommandContext": nil, // the caller's
+	"User.CommandContext": nil, // runs the caller's program
 	"User.LookPath":       func(ctx context.Context, h *hostile) error { _, err := h.user.LookPath(ctx, "x"); return err },
 	"FileSystem.CopyFS": func(ctx context.Context, h *hostile) error {
 		return h.user.FS().CopyFS(ctx, "d", fstest.MapFS{"f": &fstest.MapFile{}}, nil)
@@ -170,9 +169,9 @@ var endlessCalls = map[string]func(ctx context.Context, h *hostile) error{
 	"FileSystem.DownloadDir": func(ctx context.Context, h *hostile) error {
 		return h.user.FS().DownloadDir(ctx, ".", h.local+"/d", nil)
 	},
-	"FileSystem.DownloadFile": nil, // to a file, as much as MaxBytes allows
+	"FileSystem.DownloadFile": nil, // writes to a file, up to MaxBytes
 	"User.RemoveFromGroup":    func(ctx context.Context, h *hostile) error { return h.user.RemoveFromGroup(ctx, "g") },
-	"User.RunCommand":         nil, // the caller's
+	"User.RunCommand":         nil, // runs the caller's program
 	"User.StartCommand":       nil,
 	"FileSystem.UploadDir":    func(ctx context.Context, h *hostile) error { return h.user.FS().UploadDir(ctx, h.local, "d", nil) },
 	"FileSystem.WriteFiles": func(ctx context.Context, h *hostile) error {
@@ -182,7 +181,7 @@ var endlessCalls = map[string]func(ctx context.Context, h *hostile) error{
 	"Sandbox.CreateUser":  func(ctx context.Context, h *hostile) error { _, err := h.sb.CreateUser(ctx, "u"); return err },
 	"Sandbox.CreateGroup": func(ctx context.Context, h *hostile) error { _, err := h.sb.CreateGroup(ctx, "g"); return err },
 
-	// These speak with a server of the sandbox, whose response has no end.
+	// These connect to a server in the sandbox, whose response does not end.
 	"terminal.Open": func(ctx context.Context, h *hostile) error { _, err := terminal.Open(ctx, h.sb, nil); return err },
 	"Sandbox.WaitForPort": func(ctx context.Context, h *hostile) error {
 		ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Second, errors.New("that is enough"))
@@ -192,22 +191,22 @@ var endlessCalls = map[string]func(ctx context.Context, h *hostile) error{
 	},
 }
 
-// endlessPrograms are what every program of the sandbox is replaced by.
+// endlessPrograms are the scripts that replace the programs of the sandbox.
 var endlessPrograms = map[string]string{
 	"output": `exec /usr/bin/yes`,
 	"errors": `exec /usr/bin/yes >&2`,
-	// A listing that is well-formed: it ends at the limit for honest ones.
+	// A well-formed listing. Reading it ends at the limit of entries.
 	"entries": `exec /usr/bin/awk 'BEGIN { for (;;) printf "f 644 0 0 0 0.0 0.0 0.0 1 %d 1 0 a%d%c", i, i++, 0 }'`,
 }
 
-// listings are the calls that read a listing, and hold what an honest one of
-// 250,000 files takes before they end it.
+// listings are the calls that read a listing. They keep up to 250,000 entries, and need
+// listingMB for that.
 var listings = []string{"FileSystem.ReadDir", "FileSystem.IOFS", "FileSystem.WalkDir"}
 
 const listingMB = 256.0
 
-// byDay are the calls that read output each in a way of its own. By day they meet
-// output alone; each night every call meets every program.
+// byDay has one call for each way to read output. By day only these run, with endless
+// output; each night every call runs with every program.
 var byDay = []string{"FileSystem.Chmod", "FileSystem.Open", "FileSystem.WalkDir", "FileSystem.DownloadDir"}
 
 type endlessReport struct {
@@ -217,7 +216,7 @@ type endlessReport struct {
 	Took  time.Duration
 }
 
-// TestEndlessClient is the process that meets the programs.
+// TestEndlessClient is the process that makes the calls.
 func TestEndlessClient(t *testing.T) {
 	text := os.Getenv(endlessEnv)
 	if text == "" {
@@ -256,7 +255,7 @@ func TestEndlessClient(t *testing.T) {
 				continue
 			}
 			debug.FreeOSMemory()
-			require.NoError(t, os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)) // forgets the peak
+			require.NoError(t, os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)) // resets the peak
 			begin := time.Now()
 			r := endlessReport{Case: name + "/" + kind}
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -277,9 +276,8 @@ func TestEndlessClient(t *testing.T) {
 	}
 }
 
-// TestEndlessPrograms has every call of which a program of the sandbox is a part
-// meet one that writes without end: the call ends, says why, and the process
-// stays small.
+// TestEndlessPrograms makes each call that runs programs of the sandbox while these write
+// without end: the call ends with an error, and the process stays small.
 func TestEndlessPrograms(t *testing.T) {
 	t.Parallel()
 	for _, typ := range []reflect.Type{reflect.TypeFor[*sandbox.FileSystem](), reflect.TypeFor[*sandbox.User]()} {

@@ -58,7 +58,7 @@ func newTLSServer(t testing.TB, command func(ctx context.Context, w http.Respons
 			}
 			record := strings.Replace(canned.Command, "cmd_1", r.URL.Query().Get("cmdId"), 1) + "\n"
 			fmt.Fprintf(w, record, "null")
-			_ = http.NewResponseController(w).Flush() // how many may run at once is known then
+			_ = http.NewResponseController(w).Flush() // then the client knows the limit of streams
 			command(r.Context(), w, body.Args)
 			fmt.Fprintf(w, record, "0")
 		case strings.HasSuffix(r.URL.Path, "/fs/read"):
@@ -108,11 +108,10 @@ func (s *tlsServer) sandbox(t testing.TB, http2 bool) *sandbox.Sandbox {
 	return sb
 }
 
-// TestHTTP2CommandsAtOnce has commands wait for one another: 64 over one
-// connection, and 250 over as many as needed with a server that allows 100
-// requests on each. That is what net/http takes for the limit until a server has
-// told its own; to one that allows fewer it may send too many before, and the
-// server fails them.
+// TestHTTP2CommandsAtOnce has commands that wait for one another: 64 over one connection,
+// and 250 over several with a server that allows 100 requests on each. net/http assumes a
+// limit of 100 until the server reports its own. To a server with a lower limit it might
+// send too many before that, and these would fail.
 func TestHTTP2CommandsAtOnce(t *testing.T) {
 	t.Parallel()
 	connections := func(commands int64, limit int) int64 {
@@ -155,7 +154,7 @@ func TestHTTP2CommandsAtOnce(t *testing.T) {
 // others that share its connection.
 func TestHTTP2SlowReader(t *testing.T) {
 	t.Parallel()
-	const size, line = 16 << 20, 1 << 10
+	const size, line = 8 << 20, 1 << 10
 	record := `{"data":"` + strings.Repeat("x", line) + `","stream":"stdout"}` + "\n"
 	srv := newTLSServer(t, func(_ context.Context, w http.ResponseWriter, args []string) {
 		n, _ := strconv.Atoi(args[0])
@@ -215,7 +214,7 @@ func (w *pausedWriter) Write(p []byte) (int, error) {
 // while 64 goroutines use it: each command runs exactly once.
 func TestHTTP2Draining(t *testing.T) {
 	t.Parallel()
-	const workers, each = 64, 8
+	const workers, each = 64, 4
 	ran := make([]atomic.Int64, workers*each)
 	srv := newTLSServer(t, func(_ context.Context, w http.ResponseWriter, args []string) {
 		i, _ := strconv.Atoi(args[0])
@@ -245,11 +244,10 @@ func TestHTTP2Draining(t *testing.T) {
 	assert.Greater(t, srv.connections.Load(), int64(10), "connections were drained")
 }
 
-// lingeringListener makes connections that are closed by the client. The server
-// of net/http closes one a second after the last response, even if the client,
-// on a machine that stops for a moment, has yet to read that and the GOAWAY. A
-// client that then writes finds the connection reset, and can't know what became
-// of its requests.
+// lingeringListener has connections that only the client closes. The server of net/http
+// closes one a second after the GOAWAY, even if the client has not read that yet, because
+// the machine is busy. A client that then writes gets a reset, and does not know the
+// outcome of its requests.
 type lingeringListener struct{ net.Listener }
 
 func (l lingeringListener) Accept() (net.Conn, error) {
@@ -265,7 +263,7 @@ type lingeringConn struct {
 	once sync.Once
 }
 
-// Close ends what is sent, and leaves the rest to the other side.
+// Close closes only the sending half. The client closes the rest.
 func (c *lingeringConn) Close() (err error) {
 	c.once.Do(func() {
 		err = c.CloseWrite()

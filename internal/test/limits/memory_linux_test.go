@@ -29,8 +29,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// The memory of a transfer is measured in a process of its own, with the
-// emulator in another one. Both are this test binary.
+// The memory of a transfer is measured in its own process, and the emulator runs in
+// another. Both run this test binary.
 const (
 	serverEnv = "SANDBOX_TEST_SERVER"
 	clientEnv = "SANDBOX_TEST_CLIENT"
@@ -195,9 +195,8 @@ func transfers(t testing.TB, sizes ...int64) []transferReport {
 	return reports
 }
 
-// TestTransferMemory shows that memory does not grow with the data:
-// transferring eight times as much takes about the same memory. By day the
-// larger transfer is 24 MiB, which still is more than memory may grow by.
+// TestTransferMemory shows that memory does not grow with the data. By day the larger
+// transfer is 24 MiB, still more than the allowed growth.
 func TestTransferMemory(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -252,7 +251,7 @@ func TestDownloadDisk(t *testing.T) {
 	require.NoError(t, err, string(out))
 }
 
-// noMounts is the exit code where a namespace can be had and nothing mounted in it.
+// noMounts is the exit code if the system allows a namespace but no mounts in it.
 const noMounts = 99
 
 func downloadDisk(t *testing.T, dir string) {

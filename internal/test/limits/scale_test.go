@@ -23,15 +23,15 @@ import (
 	"github.com/go-vercel/sandbox/internal/api"
 )
 
-// TestScale follows the commands of many sandboxes at once. The memory that
-// each of them takes does not grow with their number. The server is in this
-// process, too, and takes as much again; perf has the full-size case.
+// TestScale follows the commands of many sandboxes at once. The memory for each of them
+// does not grow with their number. The server, which is in this process, needs as much
+// again. tools/perf has the full-size case.
 //
-// It does not run in parallel with other tests, whose goroutines would count.
+// It does not run in parallel with other tests, because their goroutines would count.
 func TestScale(t *testing.T) {
-	few, many := followed(t, 50), followed(t, 450)
-	goroutines := (many.goroutines - few.goroutines) / 400
-	memory := (many.memory - few.memory) / 400
+	few, many := followed(t, 20), followed(t, 220)
+	goroutines := (many.goroutines - few.goroutines) / 200
+	memory := (many.memory - few.memory) / 200
 	t.Logf("for each sandbox: %d goroutines, %.1f KB; %d connections in all", goroutines, float64(memory)/1024, many.connections)
 	assert.LessOrEqual(t, goroutines, 5)
 	assert.Less(t, memory, 64<<10)

@@ -20,10 +20,10 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// TestTenThousand: what a process pays for 10,000 sandboxes that it only holds, and
-// for 10,000 calls that wait for a rate limit; by day for a tenth of them.
+// TestTenThousand: measures the memory for 10,000 handles, and for 10,000 calls that wait
+// for a rate limit; by day for a tenth of that.
 //
-// It does not run in parallel with other tests, whose memory would count.
+// It does not run in parallel with other tests, because their memory would count.
 func TestTenThousand(t *testing.T) {
 	many := 1_000
 	if needs.Slow() {
@@ -83,7 +83,7 @@ func TestTenThousand(t *testing.T) {
 	runtime.KeepAlive(handles)
 }
 
-// quiet reports whether the memory in use stays the same, since every goroutine waits.
+// quiet reports whether the memory in use no longer changes, because every goroutine waits.
 func quiet() bool {
 	memory, _ := inUse()
 	again, _ := inUse()
