@@ -14,16 +14,15 @@ import (
 	"time"
 )
 
-// Place is what a name leads to.
+// Place is the destination of a name.
 type Place struct {
 	// Path is the name with the symbolic links at its end resolved, even if a link's
 	// target does not exist.
 	Path string
 	// Info describes the file there. It is nil if there is none, or for a descriptor.
 	Info fs.FileInfo
-	// Special says that the name is a device, a pipe, a socket, or a descriptor of a
-	// process, such as /dev/stdout. It must be written to in place: a file that replaced
-	// it, or the file of the descriptor, would be another one.
+	// Special is set if the name is a device, a pipe, a socket, or a descriptor of a
+	// process, such as /dev/stdout. It must be written in place, not replaced.
 	Special bool
 
 	descriptor int // -1 for none
@@ -62,7 +61,7 @@ func Resolve(name string) (Place, error) {
 			return Place{}, err
 		}
 		if !filepath.IsAbs(target) {
-			target = dir + string(filepath.Separator) + target // as it is: what .. is of may be a link
+			target = dir + string(filepath.Separator) + target // not cleaned: the element before a .. may be a link
 		}
 		at = target
 	}

@@ -123,7 +123,7 @@ func TestSilentThroughOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{begin: time.Now(), ends: 5 * time.Minute, lines: []line{{0, "stdout", "a\n"}, {4 * time.Minute, "stdout", "b\n"}}}
 		for range 6 {
-			s.looks = append(s.looks, replaceResponse(func() *http.Response { return page(404) })) // a proxy, of which no retry is made
+			s.looks = append(s.looks, replaceResponse(func() *http.Response { return page(404) })) // of a proxy: it is not retried
 		}
 		s.assertComplete(t, Follow(t.Context(), s.reach(t), nil))
 		assert.LessOrEqual(t, s.opened, 2, "the log, and its replay at the end")

@@ -42,7 +42,7 @@ func (s *service) assertComplete(t *testing.T, r *Reader) {
 // position.
 func TestEndIsConfirmed(t *testing.T) {
 	for name, c := range map[string]struct {
-		later          bool // than the command's end
+		later          bool // after the command's end
 		end            *wire.Command
 		opened, looked int
 	}{

@@ -54,7 +54,7 @@ type Conn struct {
 	// can't notice any.
 	heard   atomic.Int64
 	feeding atomic.Bool
-	// sent is how much input was.
+	// sent is the number of bytes of input sent.
 	sent atomic.Int64
 
 	closing   sync.Once
@@ -122,7 +122,7 @@ func (c *Conn) Read(p []byte) (int, error) { return c.out.Read(p) }
 // Write sends input to the program.
 func (c *Conn) Write(p []byte) (int, error) {
 	for sent := 0; ; {
-		if err := c.over(); err != nil {
+		if err := c.ended(); err != nil {
 			return sent, err
 		}
 		n := min(len(p)-sent, bufferSize)
@@ -141,7 +141,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 
 // Resize changes the size of the terminal.
 func (c *Conn) Resize(cols, rows int) error {
-	if err := c.over(); err != nil {
+	if err := c.ended(); err != nil {
 		return err
 	}
 	err := c.send(struct {
@@ -155,8 +155,8 @@ func (c *Conn) Resize(cols, rows int) error {
 	return nil
 }
 
-// over returns the error of using a terminal that has ended.
-func (c *Conn) over() error {
+// ended returns the error for the use of a terminal that has ended.
+func (c *Conn) ended() error {
 	select {
 	case <-c.done:
 	default:
@@ -280,7 +280,7 @@ func (c *Conn) pass(r io.Reader, buf []byte) error {
 	}
 }
 
-// give waits until p was read. Once the terminal is closed it is dropped.
+// give waits until p was read. It drops p once the terminal is closed.
 func (c *Conn) give(p []byte) {
 	if len(p) == 0 {
 		return
@@ -310,10 +310,10 @@ func (c *Conn) lost(err error) error {
 // errSilent is the cause of abandoning a dead connection.
 var errSilent = errors.New("the other end no longer responds")
 
-// Watch abandons the connection if the other end is silent, through two pings in
-// a row: a process that was suspended finds one that is overdue, whose response
-// waits to be read. A program that is slow to read its input is not silent: a ping
-// is behind that. It returns when ctx ends.
+// Watch abandons the connection if the other end is silent, through two pings in a row:
+// after a suspend one ping may be overdue although its response waits to be read. A program
+// that reads its input slowly is not silent: the ping is queued behind the input. It
+// returns when ctx ends.
 func (c *Conn) Watch(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

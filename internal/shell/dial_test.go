@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAddress: the token, which gives access to the machine, is not sent in the
-// clear by a client whose API is not, whatever the API says.
+// TestAddress: if the API uses TLS, the client does not send the token without TLS,
+// whatever the API says.
 func TestAddress(t *testing.T) {
 	for text, want := range map[string]struct{ secure, plain string }{
 		"wss://a.example/t?x=1": {"wss://a.example/t?token=s3cret&x=1", "wss://a.example/t?token=s3cret&x=1"},

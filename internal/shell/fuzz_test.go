@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// frame is a message of the other end, in one frame.
+// frame returns a message of the other end in one frame.
 func frame(op byte, payload string) []byte {
 	head := []byte{0x80 | op, byte(len(payload))}
 	if len(payload) > 125 {
@@ -24,7 +24,7 @@ func frame(op byte, payload string) []byte {
 	return append(head, payload...)
 }
 
-// otherEnd is a transport whose connections say what is given, and then nothing.
+// otherEnd is a transport whose connections send the given bytes and then nothing.
 type otherEnd []byte
 
 func (says otherEnd) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -61,8 +61,8 @@ func (s *said) Close() error {
 	return nil
 }
 
-// FuzzConn: whatever a terminal service says ends, as the exit code of the program or
-// as an error, and no more comes out than was said.
+// FuzzConn: whatever a terminal service sends, the result is an exit code or an error, and
+// not more output than it sent.
 func FuzzConn(f *testing.F) {
 	const text, data, closes, ping, pong = 1, 2, 8, 9, 10
 	exit := frame(text, `{"type":"exit","code":3}`)

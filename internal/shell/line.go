@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// maxWaiting limits what a line holds while the other end reads nothing. It is more than a
-// message.
+// maxWaiting limits the data that a line holds while the other end does not read. It is
+// more than a message.
 const maxWaiting = 2 * bufferSize
 
 // line is the connection under a WebSocket. The WebSocket package writes a message in
@@ -17,13 +17,13 @@ const maxWaiting = 2 * bufferSize
 // it in one piece. Pings and pongs never block.
 type line struct {
 	io.ReadWriteCloser
-	pongs atomic.Int64 // that were read
+	pongs atomic.Int64 // number of pongs read
 
 	mu      sync.Mutex
-	changed sync.Cond // held or busy have
+	changed sync.Cond // signals a change of held or busy
 	waiting []byte
 	held    bool
-	busy    bool // with writing
+	busy    bool // a write is in progress
 	err     error
 }
 
@@ -44,13 +44,13 @@ func (l *line) Write(p []byte) (int, error) {
 	}
 	l.waiting = append(l.waiting, p...)
 	switch {
-	case l.held || l.busy: // whoever writes next has it
+	case l.held || l.busy: // the next write sends it
 	case isPing(p):
 		l.busy = true
 		go func() {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			_ = l.flush() // the next write says it
+			_ = l.flush() // the next write returns the error
 		}()
 	default:
 		if err := l.flush(); err != nil {
@@ -88,7 +88,7 @@ func (l *line) hold() {
 	l.held = true
 }
 
-// release writes what was collected, and returns the error of that write.
+// release writes the collected data, and returns the error of that write.
 func (l *line) release() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,13 +101,13 @@ func (l *line) release() error {
 	return err
 }
 
-// flush writes what was collected, and what is added during the write. The error is that
-// of the former.
+// flush writes the collected data, and then data that was added during the write. It
+// returns the error of the former.
 func (l *line) flush() error {
 	l.busy = true
 	err := l.once()
 	for l.err == nil && len(l.waiting) > 0 {
-		_ = l.once() // the next write says it
+		_ = l.once() // the next write returns the error
 	}
 	l.busy = false
 	l.changed.Broadcast()

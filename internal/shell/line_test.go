@@ -64,7 +64,7 @@ func TestMessageInOnePiece(t *testing.T) {
 		n, err := c.Write(make([]byte, size))
 		require.NoError(t, err)
 		assert.Equal(t, size, n)
-		if size < bufferSize { // the last may be followed by the answer to the end
+		if size < bufferSize { // the reply to the close may follow the last one
 			assert.EqualValues(t, 1, writes.Load()-before, size)
 		}
 	}
@@ -72,7 +72,7 @@ func TestMessageInOnePiece(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// slow is a connection whose writes end when the test says so, with what it says.
+// slow is a connection whose writes return the test's result when the test sends it.
 type slow struct {
 	io.ReadCloser
 	begun chan []byte
@@ -84,9 +84,8 @@ func (s *slow) Write(p []byte) (int, error) {
 	return len(p), <-s.end
 }
 
-// TestLine: what is written while a line is held or busy leaves in order, in one
-// piece; a ping waits for no message, nor writes one; and each learns of its own
-// failure.
+// TestLine: writes to a line that is held or busy leave in order, in one piece. A ping does
+// not wait for a message, and does not write one. Each writer gets its own error.
 func TestLine(t *testing.T) {
 	type result struct {
 		n   int
@@ -207,7 +206,7 @@ func (s stuck) Close() error {
 	return s.Conn.Close()
 }
 
-// TestWriteEnds: a message that nobody takes ends with the connection.
+// TestWriteEnds: a message that the other end does not read ends with the connection.
 func TestWriteEnds(t *testing.T) {
 	for name, end := range map[string]func(c *Conn, cancel func()){
 		"context": func(_ *Conn, cancel func()) { cancel() },
@@ -219,7 +218,7 @@ func TestWriteEnds(t *testing.T) {
 				if assert.NoError(t, err) {
 					defer ws.CloseNow()
 					_, _, _ = ws.Read(r.Context()) // the start
-					_, _, _ = ws.Read(r.Context()) // until the other end has closed
+					_, _, _ = ws.Read(r.Context()) // waits until the other end has closed
 				}
 			}))
 			defer srv.Close()

@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// level compresses within a few percent of zlib's default in a fifth of the
-	// time, and skips incompressible data at the speed of memory.
+	// level compresses almost as well as zlib's default in a fifth of the time, and skips
+	// incompressible data quickly.
 	level = 2
-	// blockSize is how much is compressed at a time. Larger blocks do not
-	// compress noticeably better.
+	// blockSize is the number of bytes to compress at a time. Larger blocks do not compress
+	// noticeably better.
 	blockSize = 512 << 10
 	// maxBlocks limits how many blocks are compressed at the same time, and
 	// thus memory use.
 	maxBlocks = 8
 )
 
-// compressor makes one gzip stream of what is written to it, compressing
-// several blocks at the same time. The blocks leave the queue in order.
+// compressor compresses its input to one gzip stream. It compresses several blocks at the
+// same time, which leave the queue in order.
 //
 // Each block ends at a byte boundary and refers to nothing before itself, which
 // makes them independent; to a reader it is an ordinary stream.

@@ -1,5 +1,5 @@
-// Package tarball makes gzipped tarballs as they are sent: in one pass, in
-// constant memory, and on several cores.
+// Package tarball creates gzipped tarballs while they are sent: in one pass, with constant
+// memory, and on several cores.
 package tarball
 
 import (
@@ -35,11 +35,11 @@ type Entry struct {
 	// Open returns the content of a file; nil means an empty file. The result is closed, possibly during a Read that
 	// does not return after the body was closed.
 	Open func() (io.ReadCloser, error)
-	// Fault, if not nil, decides about an error of the source: what it returns
-	// ends the archive. If that is nil, the archive continues. A file that can't be
-	// opened is then missing; one that is longer has Size bytes; one that ended
-	// early is added again as it is, for the last entry of a name counts. Fault may
-	// be called more than once for a file.
+	// Fault, if not nil, handles an error of the source. If it returns an error, the
+	// archive fails. Otherwise the archive continues: a file that can't be opened is
+	// missing, one that is longer has Size bytes, and one that ended early is added again
+	// with its actual length, because the last entry of a name counts. Fault may be called
+	// more than once for a file.
 	Fault func(error) error
 	// Written, if not nil, is called once the entry is in the archive.
 	Written func()

@@ -60,7 +60,7 @@ var lax = Options{MaxEntries: 1000, MaxBytes: 1 << 40}
 func extract(t testing.TB, r io.Reader, opts Options) (in string, err error) {
 	outer := t.TempDir()
 	in = filepath.Join(outer, "in")
-	t.Cleanup(func() { // runs before that of TempDir, which can't remove read-only directories
+	t.Cleanup(func() { // runs before the cleanup of TempDir, which can't remove read-only directories
 		_ = filepath.WalkDir(in, func(path string, d fs.DirEntry, err error) error {
 			if d != nil && d.IsDir() {
 				_ = os.Chmod(path, 0o755)
@@ -162,8 +162,8 @@ func TestExtractRefuses(t *testing.T) {
 	}
 }
 
-// TestExtractLeavesOut: the kinds that are not unpacked are named, and all around
-// them arrives.
+// TestExtractLeavesOut: entries of kinds that are not unpacked are reported, and the others
+// arrive.
 func TestExtractLeavesOut(t *testing.T) {
 	device := func(kind byte) entry { return entry{tar.Header{Name: "d/x", Typeflag: kind}, ""} }
 	for name, row := range map[string]struct {
@@ -209,8 +209,8 @@ func TestExtractLeavesOut(t *testing.T) {
 	}
 }
 
-// TestOpenFollowsNoLink: a directory that is replaced by a link, at the moment at
-// which it is entered, is not.
+// TestOpenFollowsNoLink: a directory that a link replaces at the moment of entering is not
+// followed.
 func TestOpenFollowsNoLink(t *testing.T) {
 	in := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(in, "d"), 0o755))
@@ -262,8 +262,7 @@ func TestExtractLinksOfTheUser(t *testing.T) {
 	}
 }
 
-// TestExtractDeep: compressed archives of a few hundred bytes that would use up
-// resources.
+// TestExtractDeep: compressed archives of a few hundred bytes do not use up resources.
 func TestExtractDeep(t *testing.T) {
 	at := func(depth int) (list []entry) {
 		for i := range 20 {
@@ -271,7 +270,7 @@ func TestExtractDeep(t *testing.T) {
 		}
 		return list
 	}
-	// How much is allocated tells how much is done, however fast.
+	// The number of allocations measures the work, on a machine of any speed.
 	allocations := func() uint64 {
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
@@ -291,7 +290,7 @@ func TestExtractDeep(t *testing.T) {
 	assert.NoError(t, err)
 	assert.Less(t, allocations()-before, uint64(15_000)) // 39,000 without the limit
 
-	// Directories created on the way count, and the error names the limit.
+	// Directories that are created for an entry count, and the error names the limit.
 	opts := lax
 	opts.MaxEntries = 100
 	in, err = extract(t, archive(t, file(strings.Repeat("a/", 60)+"f", ""), file(strings.Repeat("b/", 60)+"f", "")), opts)
@@ -302,7 +301,7 @@ func TestExtractDeep(t *testing.T) {
 	assert.LessOrEqual(t, made, 100)
 }
 
-// TestExtractCountsEverything: entries that are not unpacked count, too.
+// TestExtractCountsEverything: entries that are not unpacked count.
 func TestExtractCountsEverything(t *testing.T) {
 	var globals []entry
 	for range 11 {
@@ -316,7 +315,7 @@ func TestExtractCountsEverything(t *testing.T) {
 	assert.ErrorContains(t, err, "more than 1000 bytes")
 }
 
-// TestExtractHeedsTheContext: also within one entry.
+// TestExtractHeedsTheContext: Extract ends with its context, even within an entry.
 func TestExtractHeedsTheContext(t *testing.T) {
 	root, err := os.OpenRoot(t.TempDir())
 	require.NoError(t, err)
@@ -330,7 +329,7 @@ func TestExtractHeedsTheContext(t *testing.T) {
 	assert.NoError(t, x.close())
 }
 
-// TestStrange: names and targets that Windows interprets as others.
+// TestStrange: strange finds names and targets that mean something else to Windows.
 func TestStrange(t *testing.T) {
 	for _, s := range []string{
 		`..\..\x`, `..\x`, `a\..\..\..\x`, `C:x`, `\x`, `\\host\share\x`, `C:\x`, `sub\..\..`, `a:b`, `file:stream`,
@@ -343,8 +342,7 @@ func TestStrange(t *testing.T) {
 	}
 }
 
-// With OutsideLinks, which keeps a link to somewhere else, nothing is written
-// through it either.
+// OutsideLinks permits links that lead out, but nothing is written through them.
 func TestExtractOutsideLinks(t *testing.T) {
 	outside := t.TempDir()
 	opts := lax
@@ -367,7 +365,7 @@ func TestExtractOutsideLinks(t *testing.T) {
 }
 
 func TestExtractEntryLimit(t *testing.T) {
-	// The same directory a million times, which is created only once.
+	// The same directory a million times is created once.
 	pr, pw := io.Pipe()
 	go func() {
 		w := tar.NewWriter(pw)
@@ -474,8 +472,8 @@ func FuzzExtract(f *testing.F) {
 	})
 }
 
-// TestShorten: a file that an archive was filled up for loses what it never had,
-// and nothing else changes.
+// TestShorten: a file whose end in the archive is only padding loses the padding, and
+// nothing else changes.
 func TestShorten(t *testing.T) {
 	when := time.Unix(1_000_000_000, 0)
 	log := file("a/b/log", "text\x00\x00\x00")
@@ -518,8 +516,8 @@ func TestShorten(t *testing.T) {
 	assert.Len(t, list, 1)
 }
 
-// TestExtractKeeps unpacks what Keep selects and nothing else, and tells the
-// permissions of the directory itself.
+// TestExtractKeeps unpacks only what Keep selects, and reports the permissions of the
+// directory itself.
 func TestExtractKeeps(t *testing.T) {
 	var top fs.FileMode
 	opts := lax

@@ -30,8 +30,7 @@ func TestExtractHole(t *testing.T) {
 	assert.Less(t, info.Sys().(*syscall.Stat_t).Blocks*512, int64(1<<20), "the hole takes up the disk")
 }
 
-// TestExtractUmask: an archive makes nothing writable for others that the umask
-// forbids.
+// TestExtractUmask: an archive gives no permissions that the umask forbids.
 func TestExtractUmask(t *testing.T) {
 	old := syscall.Umask(0o027)
 	defer syscall.Umask(old)

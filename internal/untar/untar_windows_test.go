@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWindowsLinks: targets by which Windows would leave the directory, whose links
-// are left out, and names that it would take for others.
+// TestWindowsLinks: links whose targets leave the directory on Windows are omitted, and
+// names that mean something else there are refused.
 func TestWindowsLinks(t *testing.T) {
 	for _, target := range []string{
 		`..\..\x`, `..\x`, `a\..\..\..\x`, `C:x`, `\x`, `\\host\share\x`, `C:\x`, `//host/share/x`, `NUL`, `sub\..\..`, `x.`,

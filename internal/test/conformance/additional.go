@@ -13,14 +13,14 @@ import (
 	"strings"
 )
 
-// memory is what the responses to additional requests are made from.
+// memory holds what the server needs for responses to additional requests.
 type memory struct {
 	outputs map[string][]json.RawMessage // of commands that were waited for
 	logs    map[string][]json.RawMessage // of commands whose log was read
-	known   map[string]object            // what a look would show, by its path
-	doubted map[string]*slot             // responses that only the official SDK takes for the API's, by the request
-	allowed map[string]bool              // the additional requests since the script's last
-	lookups map[string]*Exchange         // responses about the groups of users, by the request
+	known   map[string]object            // responses to lookups, by path
+	doubted map[string]*slot             // responses that only the official SDK accepts as the API's, by request
+	allowed map[string]bool              // additional requests since the last one in the script
+	lookups map[string]*Exchange         // responses about the groups of users, by request
 }
 
 const (
@@ -36,9 +36,9 @@ var (
 	commandOrLog = regexp.MustCompile(`^GET ` + sessionsPath + `[^/]+/cmd/([^/]+)(/logs)?$`)
 )
 
-// additional returns the rule that allows a request that the official SDK does not
-// make, or "", and the response, or nil for a 418. Such a request does not count,
-// and must not change the result of the call.
+// additional returns the rule that allows a request that the official SDK does not make,
+// and its response. The rule is "" if there is none. A nil response means 418. Such a
+// request does not count, and must not change the result of the call.
 func (s *Server) additional(e *Entry, steps []object) (rule string, response *Exchange) {
 	asked, query, known := e.Method+" "+e.Path, fmt.Sprint(e.Query), s.known[e.Path]
 	waits := strings.Contains(query, "[wait true]")
@@ -70,7 +70,7 @@ func (s *Server) additional(e *Entry, steps []object) (rule string, response *Ex
 			return "stream-repaired", nil
 		}
 	}
-	if words := e.words(); in(steps, "downloadFile") && len(words) > 3 && words[0] == "stat" && slices.Contains(words, fractions) {
+	if words := e.commandLine(); in(steps, "downloadFile") && len(words) > 3 && words[0] == "stat" && slices.Contains(words, fractions) {
 		return "download-length-asked", nil
 	}
 	if lookAtDrive.MatchString(asked) && known != nil && in(steps, "delete") {
@@ -105,19 +105,19 @@ func (s *Server) hasEnd(id string) bool {
 			return true
 		}
 	}
-	_, ran := s.outputs[id] // its stream ended with its end
+	_, ran := s.outputs[id] // the end was in its stream
 	return ran
 }
 
-// remember records what additional requests are answered with: the output of
-// commands and the last state of what was shown.
+// remember records what responses to additional requests need: the output of commands, and
+// the last state of objects.
 func (s *Server) remember(ex *Exchange, e *Entry) {
 	delete(s.doubted, question(e))
 	if s.doubtful(ex) {
 		s.doubted[question(e)] = &slot{*ex, 2}
 	}
 	if present(ex.JSON) {
-		s.show(e, ex.Status, ex.content())
+		s.recordObject(e, ex.Status, ex.content())
 		return
 	}
 	id, lines, outputs := "", []json.RawMessage{}, s.outputs
@@ -142,9 +142,8 @@ func (s *Server) remember(ex *Exchange, e *Entry) {
 	}
 }
 
-// show records a response with a sandbox, session, drive or command under the path
-// of a look at it.
-func (s *Server) show(e *Entry, status int, body []byte) {
+// recordObject records a response with a sandbox, drive or command under the path of its lookup.
+func (s *Server) recordObject(e *Entry, status int, body []byte) {
 	if e.Method == http.MethodGet && (status == http.StatusNotFound || status == http.StatusGone) {
 		delete(s.known, e.Path)
 	}
@@ -163,9 +162,8 @@ func (s *Server) show(e *Entry, status int, body []byte) {
 	}
 }
 
-// doubtful reports whether a response is not known to be the API's: it came too
-// late, is a refusal without a code, or a success of which the official SDK makes
-// an error.
+// doubtful reports whether a response may not be the API's: a timeout, a refusal without a
+// code, or a success that the official SDK rejects.
 func (s *Server) doubtful(ex *Exchange) bool {
 	switch {
 	case ex.CutAfterBytes != nil || ex.Drop:
@@ -184,9 +182,9 @@ func (s *Server) doubtful(ex *Exchange) bool {
 	return ex.Status == http.StatusRequestTimeout || ex.Status == http.StatusTooEarly || !apiCode.MatchString(refusal.Error.Code)
 }
 
-// awaited reports whether the official SDK makes this request, too, before its
-// requests are counted the next time.
-func (s *Server) awaited(e *Entry) bool {
+// officialMakes reports whether the official SDK also makes this request before the next count of
+// its requests.
+func (s *Server) officialMakes(e *Entry) bool {
 	wanted := s.want.Requests
 	for _, result := range s.want.Results[min(s.step, len(s.want.Results)):] {
 		if n, ok := seenOf(result); ok {
@@ -208,17 +206,16 @@ func (s *Server) awaited(e *Entry) bool {
 	return open > 0
 }
 
-// question says what a request asks, without its outcome.
+// question returns a text that identifies a request, without its outcome.
 func question(request any) string {
 	r := plain(request).(object)
 	return fmt.Sprint(r["method"], r["path"], r["query"], r["body"])
 }
 
-// omit logs the requests of the running step that only the official SDK makes, and
-// takes their exchanges from the script, so that they don't serve the next steps:
-// those of a call that this SDK refused, and those that renew a token of the
-// caller.
-func (s *Server) omit(result object) {
+// logOmitted logs the requests of the running step that only the official SDK makes: those of a
+// call that this SDK refused, and those that renew the caller's token. It removes their
+// exchanges from the script, because later steps must not get them.
+func (s *Server) logOmitted(result object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	made := len(s.log)
@@ -247,15 +244,14 @@ func (s *Server) omit(result object) {
 	}
 }
 
-// steps plays the command that runs several programs to change users and groups
-// as the official SDK's commands, one for each up to the first that fails, or
-// returns false. They are logged as if they had been requested, and their output
-// is combined in the way of the command's script. Its arguments are the names of
-// the user, of its group and of the primary group as far as known, and for each
-// program its kind, the number of its words, which of them to complete with a
-// name, and these.
+// steps handles a command that runs several programs to change users and groups, and
+// returns false for another one. It logs the official SDK's requests in its place, one for
+// each program up to the first that fails, and combines the output like the script. The
+// arguments of the script are the names of the user, its group and its primary group, as
+// far as known. For each program follow its kind, the number of its words, the number of
+// the word to complete with a name, and the words.
 func (s *Server) steps(e *Entry) (*Exchange, bool) {
-	words := e.words()
+	words := e.commandLine()
 	if len(words) < 8 || words[0] != "sh" || !strings.Contains(words[2], "sudo -n --") || !strings.Contains(words[4], "whoami)") {
 		return nil, false
 	}
@@ -278,14 +274,14 @@ func (s *Server) steps(e *Entry) (*Exchange, bool) {
 			command[at] += ":" + primary
 		}
 		rest = rest[end:]
-		asked := e.saying(command...)
+		asked := e.withCommand(command...)
 		if other := withoutRoot(asked, nil); other != nil {
 			asked = other[0]
 		}
 		body, _ := asked.jsonBody()
 		body["sudo"] = kind != "whoami" && kind != "lookup"
 		ex := s.lookups[question(asked)] // the official SDK remembers the group of a user
-		if ex == nil || s.awaited(asked) {
+		if ex == nil || s.officialMakes(asked) {
 			s.log = append(s.log, asked)
 			ex = s.match(asked)
 			asked.Unscripted = ex == nil
@@ -306,15 +302,15 @@ func (s *Server) steps(e *Entry) (*Exchange, bool) {
 		case "whoami":
 			user, group = names[0], names[1]
 			if user == "" || group == "" {
-				return ran(e, exitCode, output...), true
+				return endedCommand(e, exitCode, output...), true
 			}
 		case "lookup":
 			if primary = names[0]; primary == "" {
-				return ran(e, exitCode, output...), true
+				return endedCommand(e, exitCode, output...), true
 			}
 		}
 	}
-	return ran(e, exitCode, output...), true
+	return endedCommand(e, exitCode, output...), true
 }
 
 // streamsOf returns the output of a command and its exit code.
@@ -336,8 +332,8 @@ func streamsOf(lines []json.RawMessage) (said map[string]string, exitCode float6
 	return said, exitCode
 }
 
-// ran is the response to a command that has run.
-func ran(e *Entry, exitCode float64, output ...object) *Exchange {
+// endedCommand returns the response to a command that has ended.
+func endedCommand(e *Entry, exitCode float64, output ...object) *Exchange {
 	command := object{"id": "cmd_ruled", "name": "sh", "args": []any{}, "cwd": "/", "sessionId": path.Base(path.Dir(e.Path)), "startedAt": 1}
 	ended := maps.Clone(command)
 	ended["exitCode"] = exitCode

@@ -17,11 +17,11 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 )
 
-// calls are the operations that are one call of the SDK: its method, on the
-// object of the step if not on the client or the object's files, and what is
-// passed. A word is the name of an argument, or a number; {} stands for options
-// made of all other arguments but those with a minus, with the named fields true.
-// What begins with once may act twice when it is repeated.
+// calls are the operations that are one call of the SDK. A line has the method and its
+// arguments. The method is one of the step's object, of the client or of the object's
+// files. A word is the name of an argument, or a number. {} stands for options from all
+// other arguments, except those with a minus, and with the named fields true. A call that
+// begins with "once" may take effect twice if it is repeated.
 var calls = map[string]string{
 	"create":           "once Client.Create {}",
 	"fork":             "once Client.Fork sourceSandbox {AllowEmpty} -source -runtime",
@@ -119,7 +119,7 @@ func (c *call) bound(word string) (m reflect.Value, args arguments, err error) {
 	return reflect.ValueOf(on).MethodByName(name), args, err
 }
 
-// fill sets what is passed for one word.
+// fill sets the argument for one word.
 func (c *call) fill(p reflect.Value, word string, words []string, args arguments) error {
 	if named, ok := strings.CutPrefix(word, "{"); ok {
 		p.Set(reflect.New(p.Type().Elem()))
@@ -178,7 +178,7 @@ func (a arguments) without(words []string) arguments {
 	return rest
 }
 
-// argument returns JavaScript's name of what sets a field of options.
+// argument returns JavaScript's name for a field of options.
 func argument(field string) string {
 	renamed := map[string]string{"VCPUs": "resources", "Ephemeral": "persistent", "NoResume": "resume", "KeepEvicted": "deleteEvicted"}
 	return cmp.Or(renamed[field], jsName(field))
@@ -203,7 +203,7 @@ func (c *call) options(o reflect.Value, args arguments) (err error) {
 				*v = sandbox.Forever
 			}
 		case *bool:
-			// What is on by default in JavaScript has the opposite name.
+			// A field that is on by default in JavaScript has the opposite name here.
 			opposite := name != jsName(field.Name)
 			on := *v || opposite
 			args.get(name, &on)
@@ -214,7 +214,7 @@ func (c *call) options(o reflect.Value, args arguments) (err error) {
 				*v = func(ctx context.Context, sb *sandbox.Sandbox) error { return h(ctx, sb) }
 			}
 		case **sandbox.KeepLastSnapshots:
-			if !isNull(raw) || raw != nil && o.Type() == reflect.TypeFor[sandbox.UpdateOptions]() { // null ends it
+			if !isNull(raw) || raw != nil && o.Type() == reflect.TypeFor[sandbox.UpdateOptions]() { // null removes it
 				*v = &sandbox.KeepLastSnapshots{}
 				err = errors.Join(err, c.options(reflect.ValueOf(*v).Elem(), decoded[arguments](raw)))
 			}
@@ -228,7 +228,7 @@ func (c *call) options(o reflect.Value, args arguments) (err error) {
 			err = errors.Join(err, policy(raw, v))
 		case *map[string]sandbox.Mount:
 			*v = c.mounts(raw)
-		case **string: // the network: null leaves it, and empty text says nothing
+		case **string: // the network: null detaches it, and an empty text changes nothing
 			if text := args.text(name); text != "" || string(raw) == "null" {
 				*v = &text
 			}
@@ -238,7 +238,7 @@ func (c *call) options(o reflect.Value, args arguments) (err error) {
 			switch field.Name {
 			case "VCPUs":
 				o.Field(i).SetInt(decoded[struct{ VCPUs int64 }](raw).VCPUs)
-			case "Credentials", "Stdout", "Stderr": // which JavaScript passes otherwise
+			case "Credentials", "Stdout", "Stderr": // JavaScript passes these in another way
 			default:
 				args.get(name, v)
 			}
@@ -337,9 +337,9 @@ func (t countingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.d.http.Transport.RoundTrip(r)
 }
 
-// once makes a call that the SDK does not retry by itself. The official SDK
-// retries it after a failure that may have had an effect; here the driver takes
-// that risk as a caller may, so that the rest of the scenario can be compared.
+// once repeats a call that this SDK does not retry after a failure with an unknown outcome.
+// The official SDK does. As a caller may, the driver takes that risk, so that the rest of
+// the scenario can be compared.
 func once[T any](c *call, do func() (T, error)) (T, error) {
 	v, err := do()
 	pause := 440 * time.Millisecond

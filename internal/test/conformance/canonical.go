@@ -27,7 +27,7 @@ func encodeURIComponent(s string) string { return asJavaScript.Replace(url.Query
 
 // formPairs decodes a query or a form, sorted by key and then value.
 func formPairs(raw string) []any {
-	form, _ := url.ParseQuery(raw) // without what can't be decoded
+	form, _ := url.ParseQuery(raw) // it skips what it can't decode
 	out := []any{}
 	for _, k := range slices.Sorted(maps.Keys(form)) {
 		for _, v := range slices.Sorted(slices.Values(form[k])) {

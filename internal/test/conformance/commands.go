@@ -58,9 +58,9 @@ func opRunCommand(c *call, t runner, a runArgs) (any, error) {
 	return once(c, func() (*sandbox.CommandResult, error) { return t.RunCommand(c.ctx, a.Cmd, a.Args, run) })
 }
 
-// captured is what the writers of one command got. When copying the output of a
-// detached command has ended, ended is closed, and failed holds the error, which
-// JavaScript emits as one of the writer.
+// captured holds what the writers of one command received. When the output of a detached
+// command has been copied, ended is closed, and failed holds the error, which JavaScript
+// emits as the writer's.
 type captured struct {
 	detached bool
 	got      map[string]*testkit.LockedBuffer
@@ -79,10 +79,9 @@ func (p *captured) value() object {
 	return out
 }
 
-// opPiped waits until copying to the writers of a command has ended, as long as
-// JavaScript waits for output: after all of that is written, this SDK still
-// confirms that the log is complete, and that request must not mix with those of
-// the next step.
+// opPiped waits until the output of a command has been copied. JavaScript waits only for
+// the output. This SDK then confirms that the log is complete, and that request must not
+// mix with those of the next step.
 func opPiped(c *call, _, _ any) (any, error) {
 	writers, _ := c.d.saved.Load("the writers of " + *c.step.On)
 	select {
@@ -131,8 +130,8 @@ type logsArgs struct {
 	Close bool
 }
 
-// opLogs reads the log, or with close some lines of it; it closes the log by
-// cancelling its context, as Go programs do, and reads once more.
+// opLogs reads the log, or with close some lines of it. It then closes the log as Go
+// programs do, by canceling its context, and reads once more.
 func opLogs(c *call, _ any, a logsArgs) (any, error) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
@@ -168,8 +167,8 @@ type reviveArgs struct {
 	Data        json.RawMessage
 }
 
-// opDeserialize revives an object. In JavaScript the object makes a client from
-// the environment; here it is attached to one.
+// opDeserialize restores an object. In JavaScript the object creates a client from the
+// environment; here the driver binds it to one.
 func opDeserialize(c *call, _ any, a reviveArgs) (any, error) {
 	if a.From != "" {
 		saved, _ := c.d.saved.Load(a.From)

@@ -21,7 +21,7 @@ type Recording struct {
 func Compare(want, got Recording, anyOrder bool) string {
 	wanted, sent := compared(want.Requests, anyOrder), compared(got.Requests, anyOrder)
 	requests, results := differs("requests", wanted, sent), differs("results", any(want.Results), any(got.Results))
-	if requests != "" && results != "" { // which often explains it
+	if requests != "" && results != "" { // the second often explains the first
 		return requests + "; and " + results
 	}
 	return requests + results

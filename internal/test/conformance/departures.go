@@ -29,10 +29,9 @@ type Departure struct {
 	own `json:"-"`
 }
 
-// own is what a file of its own holds for a departure: what this SDK sends and
-// returns, the exchanges that it needs in addition to the script, those of the
-// script that it does not request, and the members in which it differs from the
-// recording of the official SDK.
+// own is the recording of a departure: what this SDK sends and returns, the exchanges that
+// it needs in addition to the script, those of the script that it does not request, and the
+// members in which it differs from the official SDK's recording.
 type own struct {
 	Recording
 	Server  json.RawMessage `json:"server"`
@@ -41,16 +40,15 @@ type own struct {
 	missing bool
 }
 
-// Rule is a departure that is the same in every scenario. What it accounts for is in
-// the code, under its name; all other differences are found.
+// Rule is a departure that is the same in every scenario. The code under its name describes
+// the difference exactly; any other difference fails.
 type Rule struct {
 	Rule string
 	// Reason is why this SDK departs, in a sentence or two.
 	Reason string
-	// Same says that the calls return the same and the API is asked to do the
-	// same: requests only say it in other words or together, or look in addition, or
-	// repeat what may be repeated. A scenario that departs by such rules alone counts
-	// as passed.
+	// Same is set if calls return the same and the API does the same: requests are only
+	// phrased differently, combined, repeated where that is safe, or additional lookups. A
+	// scenario that uses only such rules counts as passed.
 	Same bool
 }
 
@@ -111,7 +109,7 @@ func (r Rules) has(name string) bool {
 	return slices.ContainsFunc(r, func(x Rule) bool { return x.Rule == name })
 }
 
-// telling returns the rules without those that leave everything the same.
+// telling returns the used rules that are not marked Same.
 func (r Rules) telling(used []string) []string {
 	return slices.DeleteFunc(slices.Clone(used), func(name string) bool {
 		return slices.ContainsFunc(r, func(x Rule) bool { return x.Rule == name && x.Same })
@@ -137,8 +135,8 @@ func members(want, got Recording) []string {
 		m := r.(object)
 		return fmt.Sprint(m["method"], " ", m["path"])
 	}
-	// common[i][j] is how many requests of want[i:] and got[j:] have the same targets in
-	// the same order.
+	// common[i][j] is the length of the longest common sequence of targets in want[i:] and
+	// got[j:].
 	common := make([][]int, len(want.Requests)+1)
 	for i := range common {
 		common[i] = make([]int, len(got.Requests)+1)

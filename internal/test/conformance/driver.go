@@ -20,7 +20,7 @@ import (
 	"github.com/go-vercel/sandbox/proxy"
 )
 
-// pipes is a listener in memory, as a bubble needs it.
+// pipes is a listener in memory: real connections would stop a bubble's clock.
 type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -74,7 +74,7 @@ type driver struct {
 	creds      auth.Provider // found or asked for at a terminal
 	inParallel atomic.Int32
 	fetches    atomic.Int64
-	keys       *proxy.Keys // which the handlers of all steps share: they are fetched once
+	keys       *proxy.Keys // shared by the handlers of all steps, so that they are fetched once
 }
 
 // newDriver returns a driver that sends every request, for any host, to one
@@ -107,12 +107,12 @@ func (d *driver) run(ctx context.Context) []any {
 		}
 		result := d.step(ctx, &d.scenario.Steps[i], false)
 		if d.server != nil {
-			d.server.omit(result)
+			d.server.logOmitted(result)
 		}
 		results = append(results, result)
 	}
 	if d.server != nil {
-		time.Sleep(time.Second) // for aborts that are due, and closings that the recording does not have
+		time.Sleep(time.Second) // for pending aborts, and for connections that the recording leaves open
 		d.server.finish()
 	}
 	return results
@@ -167,7 +167,7 @@ func (d *driver) step(ctx context.Context, s *Step, branch bool) object {
 	}
 	var outer []any
 	if !branch {
-		outer = d.enter(nil)
+		outer = d.swapHooks(nil)
 	}
 	c := &call{d: d, ctx: ctx, step: s, out: out}
 	start := time.Now()
@@ -184,7 +184,7 @@ func (d *driver) step(ctx context.Context, s *Step, branch bool) object {
 	if branch {
 		return out
 	}
-	if hooks := d.enter(outer); len(hooks) > 0 {
+	if hooks := d.swapHooks(outer); len(hooks) > 0 {
 		out["hooks"] = hooks
 	}
 	if !s.Background && d.inParallel.Load() == 0 && d.server != nil {
@@ -193,8 +193,8 @@ func (d *driver) step(ctx context.Context, s *Step, branch bool) object {
 	return out
 }
 
-// enter replaces the list of the hooks that have fired, and returns it.
-func (d *driver) enter(hooks []any) []any {
+// swapHooks replaces the list of hooks that have fired, and returns the previous one.
+func (d *driver) swapHooks(hooks []any) []any {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	before := d.hooks

@@ -27,9 +27,8 @@ type textError string
 
 func (e textError) Error() string { return string(e) }
 
-// wordings are what JavaScript says of arguments that both SDKs refuse: of which
-// argument, how this SDK says it, and JavaScript's text, in which {name} stands
-// for an argument.
+// wordings translate the messages about arguments that both SDKs refuse: the argument, this
+// SDK's text, and JavaScript's text, in which {name} stands for an argument.
 var wordings = []struct{ ours, js string }{
 	{`stop: .*: there is no session$`, "No active session to stop."},
 	{`signal: (Unknown signal name: .*)`, "$1"},
@@ -46,7 +45,7 @@ var wordings = []struct{ ours, js string }{
 	{`the working directory .* is not an absolute path`, "cwd dir must be absolute"},
 }
 
-// refusedText is the error for refused arguments of which JavaScript has words.
+// refusedText returns JavaScript's error for refused arguments, or nil if it has none.
 func refusedText(err error, c *call) object {
 	for _, w := range wordings {
 		m := regexp.MustCompile(w.ours)
@@ -188,10 +187,9 @@ func userError(err error, c *call) object {
 // they are not the operation's in lower case.
 var jsSyscalls = map[string]string{"readFile": "open", "readdir": "scandir", "appendFile": "", "writeFile": "", "exists": ""}
 
-// fileError describes the failure of a file operation. The official SDK looks
-// for a few phrases in the program's output; anything else is EACCES with that
-// output. An error of the local disk has an errno, as that of Access for a file
-// missing in the sandbox has.
+// fileError describes the failure of a file operation. The official SDK looks for a few
+// phrases in the program's output; anything else is EACCES with that output. Errors of the
+// local disk have an errno.
 func fileError(err error, c *call) object {
 	op, inSandbox := strings.CutPrefix(c.step.Op, "fs.")
 	syscallName, special := jsSyscalls[op]
@@ -250,7 +248,7 @@ func localError(err error, op string, inSandbox bool) object {
 	return object{"kind": "LocalFsError", "code": code, "syscall": pe.Op, "path": pe.Path}
 }
 
-// argumentError describes what is refused before any request.
+// argumentError describes arguments that are refused before any request.
 func argumentError(err error, c *call) object {
 	switch {
 	case errors.Is(err, errImpossible):

@@ -17,8 +17,8 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// onlyHere are the options that JavaScript has not, or not for the call, and
-// what the player gives itself: the sandbox of a listing, and not to wait.
+// onlyHere are the options that JavaScript does not have, or not for the call, and those
+// that the player sets itself: the sandbox of a listing, and noWait.
 var onlyHere = []string{
 	"create.architecture", "create.credentials", "create.onCreate", "create.resume", "create.waitForImage",
 	"fork.allowEmpty", "fork.mounts", "fork.waitForImage",
@@ -26,17 +26,17 @@ var onlyHere = []string{
 	"runCommand.binary", "runCommand.id", "runCommand.killOnCancel", "stop.noWait", "update.extra",
 }
 
-// untold are the fields that JavaScript leaves out of what it reads.
-var untold = []string{"Info.architecture", "SnapshotInfo.architecture", "DriveInfo.parentDriveId", "DriveInfo.rootDriveId", "DriveInfo.v0"}
+// unread are the fields of responses that JavaScript ignores.
+var unread = []string{"Info.architecture", "SnapshotInfo.architecture", "DriveInfo.parentDriveId", "DriveInfo.rootDriveId", "DriveInfo.v0"}
 
-// sharedWith are the calls whose options are those of another, sent by the same
-// code: what is compared there need not be here.
+// sharedWith maps a call to the call whose options it shares. The same code sends them, so
+// one comparison is enough.
 var sharedWith = map[string]string{"getOrCreate": "create"}
 
-// TestEveryFieldIsCompared reports the options that no scenario gives to a call,
-// the properties that none asks for and the fields that no response has. A
-// scenario that departs in a way of its own counts only for the calls whose results
-// are the official SDK's, and not if the body of a request differs.
+// TestEveryFieldIsCompared reports options that no scenario sets, properties that no
+// scenario reads, and fields that no response has. A scenario with its own departure counts
+// only for calls whose results are the official SDK's, and not if the body of a request
+// differs.
 func TestEveryFieldIsCompared(t *testing.T) {
 	given, asked, told := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, dir := range []string{dataDir, filepath.Join(dataDir, "more")} {
@@ -100,7 +100,7 @@ func TestEveryFieldIsCompared(t *testing.T) {
 		of := reflect.TypeOf(info)
 		for field := range of.Fields() {
 			name := jsName(field.Name)
-			if name != "extra" && !slices.Contains(untold, of.Name()+"."+name) {
+			if name != "extra" && !slices.Contains(unread, of.Name()+"."+name) {
 				assert.True(t, told[name], "no result has the %s of a %T", name, info)
 			}
 		}
@@ -122,7 +122,7 @@ func sameSteps(steps []any, d *Departure) (same []any) {
 	return same
 }
 
-// optionsOf returns the options of each call that has some.
+// optionsOf returns the options type of each call that has one.
 func optionsOf(t *testing.T) func(yield func(op string, options reflect.Type) bool) {
 	return func(yield func(string, reflect.Type) bool) {
 		specs := maps.Clone(calls)

@@ -19,7 +19,7 @@ import (
 // filePath names a file; its directory is the sandbox's unless it has one.
 type filePath struct{ Path, Cwd string }
 
-// fileArgs are the arguments of the operations that are more than one call.
+// fileArgs are the arguments of operations that need more than one call.
 type fileArgs struct {
 	filePath
 	Encoding, Prefix                                string
@@ -35,7 +35,7 @@ type fileArgs struct {
 
 type filesystem interface{ FS() *sandbox.FileSystem }
 
-// readAll reads a file without asking for its size, as JavaScript does.
+// readAll reads a file without checking its size, like JavaScript.
 func readAll(c *call, f *sandbox.FileSystem, name filePath) ([]byte, error) {
 	r, err := f.Open(c.ctx, name.Path, &sandbox.OpenOptions{Cwd: name.Cwd, NoSizeCheck: true})
 	if err != nil {
@@ -53,8 +53,8 @@ func opReadFile(c *call, on filesystem, a fileArgs) (any, error) {
 	return data, nil
 }
 
-// orMissing returns null for a missing file, as JavaScript does. The reason why
-// a user could not read a file gets the text that it has in JavaScript.
+// orMissing returns null for a missing file, like JavaScript. It translates the reason why
+// a user could not read a file to JavaScript's text.
 func (c *call) orMissing(err error, src filePath) (any, error) {
 	pe, ok := errors.AsType[*fs.PathError](err)
 	fe, remote := errors.AsType[*sandbox.FSError](err)

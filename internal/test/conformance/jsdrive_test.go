@@ -29,7 +29,7 @@ const jsModulesEnv = "SANDBOX_JS_MODULES"
 var officialLives = []struct {
 	version, name string // of the package, and of its folder in node_modules
 	steps         string // a file in testdata/jsdrive
-	runtime       string // what sandboxes are created with; "" for an image
+	runtime       string // the runtime of sandboxes; "" for an image
 	departs       []string
 }{
 	{"2.9.2", "@vercel/sandbox", "steps.json", "node24", []string{"regions-told", "server's-words", "usage-of-zero"}},
@@ -120,8 +120,8 @@ var usage = []string{
 	"totalEgressBytes", "totalIngressBytes", "totalDurationMs", "totalActiveCpuDurationMs", "duration", "activeCpuDurationMs", "activeCpuUsageMs", "networkTransfer",
 }
 
-// allowVersions takes over into w what versions of the official SDK lack, and adds
-// the names of these differences to used.
+// allowVersions copies to w what older versions of the official SDK lack, and adds the
+// names of these differences to used.
 func allowVersions(used []string, w, g any) []string {
 	if list, ok := w.([]any); ok {
 		other, _ := g.([]any)
@@ -190,7 +190,7 @@ func compareSteps(t *testing.T, js, got []any) {
 		step, _ := js[i].(object)
 		for _, r := range []any{js[i], got[i]} {
 			value, _ := r.(object)["value"].(object)
-			if realistic() && value["status"] == "snapshotting" { // how far a stop has come when its response arrives
+			if realistic() && value["status"] == "snapshotting" { // the stage of a stop when its response arrives
 				value["status"] = "stopping"
 			}
 			if step["op"] == "fs.readdir" { // the order of find's output varies
@@ -208,9 +208,8 @@ func compareSteps(t *testing.T, js, got []any) {
 	assert.Greater(t, ran, len(js)/2, "most of the steps succeed")
 }
 
-// driveSteps reads the steps, without those for which this machine has no
-// users, which it logs. With a runtime, all sandboxes that are not created from
-// a snapshot are created with it.
+// driveSteps reads the steps. If this machine has no users, it leaves out and logs those
+// that need some. If runtime is set, sandboxes are created with it, except from a snapshot.
 func driveSteps(t *testing.T, name, runtime string, users bool, vars map[string]string) []byte {
 	file := decoded[object](Substitute(must(os.ReadFile(filepath.Join("../../../testdata/jsdrive", name))), vars))
 	file["steps"] = mapped(file["steps"], func(_ string, v any) (any, bool) {
@@ -228,8 +227,8 @@ func driveSteps(t *testing.T, name, runtime string, users bool, vars map[string]
 	return must(json.Marshal(file))
 }
 
-// sources provides what sandboxes are created from: the URLs of a git
-// repository and a tarball, as a sandbox reaches this machine.
+// sources returns the URLs, as sandboxes reach them, of a git repository and a tarball to
+// create sandboxes from.
 func sources(t *testing.T) (git, tarball string) {
 	work, root := t.TempDir(), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(work, "README"), []byte("from git\n"), 0o644))

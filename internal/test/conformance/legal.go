@@ -14,14 +14,14 @@ import (
 	"strings"
 )
 
-// runLegal plays a scenario whose arguments this SDK refuses once more, with
-// values that the API accepts in their place: in the steps, in the script, and in
-// the requests of the recording, which the official SDK would have made with them.
+// runLegal plays a scenario whose arguments this SDK refuses once more, with values that
+// the API accepts. It replaces them in the steps, in the script, and in the recorded
+// requests of the official SDK.
 func (s *Suite) runLegal(ctx context.Context, file string) Outcome {
 	dir := must(os.MkdirTemp("", "legal-"))
 	defer func() { _ = os.RemoveAll(dir) }()
 	if !s.legalCopy(dir, file) {
-		return Outcome{Outcome: Skipped} // a name of a route has no legal form
+		return Outcome{Outcome: Skipped} // a name that is a route has no legal form
 	}
 	legal := *s
 	legal.Dir = dir
@@ -33,8 +33,7 @@ func (s *Suite) runLegal(ctx context.Context, file string) Outcome {
 	return o
 }
 
-// legalCopy copies a scenario with legal values, and reports whether they are
-// others.
+// legalCopy copies a scenario with legal values, and reports whether it replaced any.
 func (s *Suite) legalCopy(dir, file string) (changed bool) {
 	renamed := map[string]string{}
 	for _, kind := range []string{"scenarios", "expected"} {
@@ -58,12 +57,12 @@ func (s *Suite) legalCopy(dir, file string) (changed bool) {
 	return changed
 }
 
-// asByTheAPI is the rule about calls that this SDK refuses and the API as well.
+// asByTheAPI is the rule about calls that both this SDK and the API refuse.
 const asByTheAPI = "refused-as-by-the-api"
 
-// refusal returns the rule about a refusal of this SDK, or "" if there is none: it
-// may refuse what the API refuses as well, as the recording or the platform's
-// limits say.
+// refusal returns the rule that allows a refusal of this SDK, or "" if there is none: it
+// may refuse what the API refuses according to the recording or to the limits of the
+// platform.
 func refusal(w object, s *Step) string {
 	var args object
 	switch failed := errorOf(w); {
@@ -85,13 +84,13 @@ var plainNames = regexp.MustCompile(`^[a-zA-Z0-9_-]{0,128}$`)
 
 const day = 24 * 60 * 60 * 1000
 
-// between are the limits of numbers, of which 0 stands for none.
+// between are the limits of numbers. The number 0 stands for the default.
 var between = map[string][2]float64{
 	"timeout": {1000, day}, "timeoutMs": {100, 18e6}, "limit": {1, 50}, "count": {1, 10}, "snapshotExpiration": {day, 1e15}, "expiration": {day, 1e15},
 }
 
-// legalized returns a value of the given name, or all that is in it, as the API
-// accepts it. renamed collects the names of sandboxes that no sandbox can have.
+// legalized replaces the values that the API refuses in a value of the given name. renamed
+// collects the replaced names of sandboxes.
 func legalized(name string, v any, renamed map[string]string) any {
 	switch v := v.(type) {
 	case float64:
@@ -150,8 +149,8 @@ func legalObject(name string, v object, renamed map[string]string) any {
 	return v
 }
 
-// legalMount reports whether a drive can be mounted at a path together with the one
-// before, and makes its mode one that there is.
+// legalMount reports whether a drive can be mounted at a path, given the path before it. It
+// replaces an unknown mode.
 func legalMount(at, before string, v any) bool {
 	m, ok := v.(object)
 	if m["mode"] != nil && !slices.Contains([]any{"read-write", "snapshot"}, m["mode"]) {

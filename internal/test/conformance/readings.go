@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// reading is a request as the official SDK may have made it, and the rules that
-// say so.
+// reading is a request that the official SDK may have made in place of one of this SDK, and
+// the rules for that.
 type reading struct {
 	*Entry
 	rules []string
 }
 
-// equivalents are the rules about requests that say the same as the official SDK's
-// in another way. Each returns the requests that may stand in place of one of this
-// SDK, the most likely first, or none if it is not about the request.
+// equivalents are the rules about requests that are equivalent to those of the official
+// SDK. Each returns the requests that may stand for one of this SDK, the most likely first,
+// or none if it does not apply.
 var equivalents = []struct {
 	rule string
 	of   func(e *Entry, steps []object) []*Entry
@@ -26,7 +26,7 @@ var equivalents = []struct {
 	{"directory-in-one-listing", namesOnly}, {"get-starts", withoutResume},
 }
 
-// readings returns what may stand in place of a request, and last itself.
+// readings returns what may stand for a request, and last the request itself.
 func readings(e *Entry, steps []object) []reading {
 	list := []reading{{Entry: e}}
 	for _, rule := range equivalents {
@@ -49,8 +49,8 @@ func readings(e *Entry, steps []object) []reading {
 	return append(list, reading{Entry: e})
 }
 
-// likely returns the readings of a request, those first that the official SDK
-// requests next.
+// likely returns the readings of a request. Those that the official SDK makes next come
+// first.
 func (s *Server) likely(e *Entry) []reading {
 	list := readings(e, s.running())
 	rank := func(r reading) int {
@@ -94,8 +94,8 @@ func (e *Entry) with(change func(body object)) *Entry {
 	return other
 }
 
-// words returns the command that a request starts and its arguments, or nil.
-func (e *Entry) words() []string {
+// commandLine returns the command that a request starts and its arguments, or nil.
+func (e *Entry) commandLine() []string {
 	body, _ := e.jsonBody()
 	if e.Method != http.MethodPost || !strings.HasSuffix(e.Path, "/cmd") {
 		return nil
@@ -108,8 +108,8 @@ func (e *Entry) words() []string {
 	return append([]string{command}, args...)
 }
 
-// saying returns the start of a command with other words in their place.
-func (e *Entry) saying(words ...string) *Entry {
+// withCommand returns the request with another command and arguments.
+func (e *Entry) withCommand(words ...string) *Entry {
 	return e.with(func(body object) { body["command"], body["args"] = words[0], plain(words[1:]) })
 }
 
@@ -136,7 +136,7 @@ func withoutCreationMark(e *Entry, steps []object) []*Entry {
 const processMark = "GO_SANDBOX_COMMAND"
 
 func withoutProcessMark(e *Entry, _ []object) []*Entry {
-	words, other := e.words(), e
+	words, other := e.commandLine(), e
 	body, _ := e.jsonBody()
 	env, _ := body["env"].(object)
 	if words != nil && env[processMark] != nil {
@@ -145,7 +145,7 @@ func withoutProcessMark(e *Entry, _ []object) []*Entry {
 	i := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, processMark+"=") })
 	switch {
 	case i >= 2 && words[0] == "sudo" && words[i-1] == "env":
-		return []*Entry{other.saying(slices.Delete(slices.Clone(words), i, i+1)...), other.saying(slices.Delete(slices.Clone(words), i-1, i+1)...)}
+		return []*Entry{other.withCommand(slices.Delete(slices.Clone(words), i, i+1)...), other.withCommand(slices.Delete(slices.Clone(words), i-1, i+1)...)}
 	case other != e:
 		return []*Entry{other}
 	}
@@ -153,16 +153,15 @@ func withoutProcessMark(e *Entry, _ []object) []*Entry {
 }
 
 func withoutRoot(e *Entry, _ []object) []*Entry {
-	if body, _ := e.jsonBody(); e.words() == nil || body["cwd"] != "/" {
+	if body, _ := e.jsonBody(); e.commandLine() == nil || body["cwd"] != "/" {
 		return nil
 	}
 	return []*Entry{e.with(func(body object) { delete(body, "cwd") }), e}
 }
 
-// startOnly is about a command with writers, whose output is the response to its
-// start.
+// startOnly is for commands with writers: the response to the start has their output.
 func startOnly(e *Entry, steps []object) []*Entry {
-	words := e.words()
+	words := e.commandLine()
 	body, _ := e.jsonBody()
 	if words == nil || body["wait"] != true || body["logs"] != true || !slices.ContainsFunc(steps, func(s object) bool {
 		a := decoded[runArgs](marshal(s["args"]))
@@ -179,23 +178,23 @@ func startOnly(e *Entry, steps []object) []*Entry {
 const (
 	// fractions is the format of stat with the fractions of the times.
 	fractions = "%s|%f|%u|%g|%.9X|%.9Y|%.9Z|%.9W|%h|%i|%d|%B|%b"
-	// entries is the format of find with all that a directory's entries need.
+	// entries is the format of find with everything about the entries of a directory.
 	entries = `%y %m %s %U %G %A@ %T@ %C@ %n %i %D %b %f\0`
 )
 
 func wholeSeconds(e *Entry, _ []object) []*Entry {
-	words := e.words()
+	words := e.commandLine()
 	i := slices.Index(words, fractions)
 	if i < 0 || words[0] != "stat" {
 		return nil
 	}
 	words[i] = strings.ReplaceAll(fractions, ".9", "")
-	return []*Entry{e.saying(words...)}
+	return []*Entry{e.withCommand(words...)}
 }
 
-// namesOnly is about find in place of ls, and of find with names and types.
+// namesOnly is for find in place of ls, or of find with names and types.
 func namesOnly(e *Entry, steps []object) (out []*Entry) {
-	words := e.words()
+	words := e.commandLine()
 	if len(words) < 2 || words[0] != "find" || !strings.HasSuffix(words[1], "/") ||
 		!slices.Equal(words[2:], []string{"-maxdepth", "1", "-mindepth", "1", "-ignore_readdir_race", "-printf", entries}) {
 		return nil
@@ -206,9 +205,9 @@ func namesOnly(e *Entry, steps []object) (out []*Entry) {
 			switch {
 			case s["op"] != "fs.readdir":
 			case args["withFileTypes"] == true:
-				out = append(out, e.saying("find", dir, "-maxdepth", "1", "-mindepth", "1", "-printf", `%f|%y\n`))
+				out = append(out, e.withCommand("find", dir, "-maxdepth", "1", "-mindepth", "1", "-printf", `%f|%y\n`))
 			default:
-				out = append(out, e.saying("ls", "-1", dir))
+				out = append(out, e.withCommand("ls", "-1", dir))
 			}
 		}
 	}
@@ -225,12 +224,12 @@ func withoutResume(e *Entry, steps []object) []*Entry {
 	return []*Entry{other, e}
 }
 
-// response returns what a request of this SDK gets for the reading's.
+// response converts the response to the reading for the request of this SDK.
 func (r *reading) response(ex *Exchange) *Exchange {
 	now := new(*ex)
 	switch {
 	case slices.Contains(r.rules, "directory-in-one-listing") && ex.NDJSON != nil:
-		now.NDJSON = relist(r.words()[0], ex.NDJSON)
+		now.NDJSON = relist(r.commandLine()[0], ex.NDJSON)
 	case slices.Contains(r.rules, "started-with-its-output") && present(ex.JSON) && ex.Status < 300:
 		// A stream that breaks after the command: the script has the output in the log.
 		now.NDJSON, now.JSON = []json.RawMessage{ex.JSON}, nil

@@ -23,7 +23,7 @@ func (r Rules) reconcile(p *Played, want *Recording) []string {
 		x.result(w, g)
 		x.refused(w, g, i)
 	}
-	x.asGiven()
+	x.restoreCredentials()
 	if slices.ContainsFunc(x.used, func(name string) bool { return !r.has(name) }) {
 		return nil
 	}
@@ -36,11 +36,11 @@ type reconciler struct {
 	want   *Recording
 	used   []string
 	step   *Step
-	// lenient are the messages of later steps of the official SDK on what only this
-	// SDK made of a response.
+	// lenient are the messages of the official SDK's later steps on objects that only this
+	// SDK accepted.
 	lenient map[string]bool
-	// unmade are the rules of refusals, by the messages of later steps on what they
-	// did not make.
+	// unmade are the rules of refusals, by the messages of later steps on the missing
+	// object.
 	unmade map[string]string
 }
 
@@ -87,8 +87,8 @@ func sortByName(v any) {
 	slices.SortStableFunc(list, func(a, b any) int { return strings.Compare(name(a), name(b)) })
 }
 
-// allow visits the objects of a recorded result, and those of this SDK's next to
-// them, from the inside out, and takes over what a rule lets differ.
+// allow compares the objects of a recorded result with those of this SDK, from the inside
+// out, and copies what a rule allows to differ.
 func (x *reconciler) allow(op string, w, g any) {
 	switch w := w.(type) {
 	case []any:
@@ -150,8 +150,8 @@ func (x *reconciler) allowMembers(op string, w, g object) {
 	}
 }
 
-// sentAgain is about calls that the driver repeats: this SDK may not have sent
-// more requests than the driver has made calls.
+// sentAgain checks calls that the driver repeats: this SDK must not send more requests than
+// the driver makes calls.
 func (x *reconciler) sentAgain(w, g object, i int) {
 	calls, counted := g["#sent"].(float64)
 	to, ok := seenOf(g)
@@ -170,8 +170,8 @@ func (x *reconciler) sentAgain(w, g object, i int) {
 	}
 }
 
-// refused is about a call that this SDK refuses, and those on what it would have
-// made: the result is this SDK's.
+// refused accepts this SDK's result of a call that it refuses, and of later calls on the
+// object that the call would have made.
 func (x *reconciler) refused(w, g object, i int) {
 	rule := x.unmade[messageOf(g)]
 	if g["#refused"] != nil {
@@ -192,7 +192,7 @@ func seenOf(result any) (int, bool) {
 	return int(n), ok
 }
 
-// seenBefore is how many requests had been made when a step began.
+// seenBefore returns the number of requests before a step.
 func seenBefore(results []any, i int) int {
 	for _, before := range slices.Backward(results[:i]) {
 		if n, ok := seenOf(before); ok {
@@ -202,9 +202,8 @@ func seenBefore(results []any, i int) int {
 	return 0
 }
 
-// given returns the teams of the tokens that the caller passes and that look like
-// one of Vercel's own: the official SDK takes the team from the token and replaces
-// it by a fresh one. This SDK sends them unchanged.
+// given returns the caller's tokens that look like Vercel's, with their teams. The official
+// SDK takes the team from such a token, and renews it. This SDK sends them unchanged.
 func (s *Scenario) given() object {
 	teams := object{}
 	all := []any{s.Credentials}
@@ -225,9 +224,8 @@ func (s *Scenario) given() object {
 	return teams
 }
 
-// asGiven puts the given credentials in place of those that the official SDK made
-// of them.
-func (x *reconciler) asGiven() {
+// restoreCredentials restores the caller's credentials where the official SDK has replaced them.
+func (x *reconciler) restoreCredentials() {
 	given := object{}
 	for token, team := range x.played.scenario.given() {
 		given[Unsubstitute("Bearer "+token, x.played.vars).(string)] = team

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCommandsOfRules has, for each command that stands for one of the official
-// SDK, others that almost do, which stay as they are.
+// TestCommandsOfRules has commands that stand for one of the official SDK, and similar ones
+// that do not.
 func TestCommandsOfRules(t *testing.T) {
 	const list = `","-maxdepth","1","-mindepth","1","-ignore_readdir_race","-printf","%y %m %s %U %G %A@ %T@ %C@ %n %i %D %b %f\\0"]`
 	for _, tt := range []struct{ step, ours, js string }{
@@ -28,7 +28,7 @@ func TestCommandsOfRules(t *testing.T) {
 		ours := decoded[[]string]([]byte(tt.ours))
 		e := &Entry{Method: "POST", Path: sessionsPath + "sess_1/cmd", Body: object{"json": object{"command": ours[0], "args": plain(ours[1:])}}}
 		for _, r := range readings(e, []object{decoded[object]([]byte(tt.step))}) {
-			texts = append(texts, string(marshal(r.words())))
+			texts = append(texts, string(marshal(r.commandLine())))
 		}
 		if tt.js == "" {
 			assert.Equal(t, []string{tt.ours, tt.ours}, texts, "%s %s", tt.step, tt.ours)
@@ -38,8 +38,8 @@ func TestCommandsOfRules(t *testing.T) {
 	}
 }
 
-// TestRequestsOfRules makes requests that rules allow and, for each, similar
-// ones that no rule excuses.
+// TestRequestsOfRules makes requests that rules allow and, for each, similar ones that no
+// rule allows.
 func TestRequestsOfRules(t *testing.T) {
 	departures := LoadDepartures(dataDir)
 	const session = "/api/v2/sandboxes/sessions/sess_1"
@@ -48,7 +48,7 @@ func TestRequestsOfRules(t *testing.T) {
 	mark := `"go-sandbox-creation":"once-` + strings.Repeat("A", 26) + `"`
 	for _, tt := range []struct {
 		name, step string
-		script     string   // "METHOD /path": each responds with {}, or with 404 and the code before it
+		script     string   // "METHOD /path": each responds with {}, or with 404 and the code that precedes it
 		requests   []string // the last one is the question
 		rule       string   // that is used for it, if any
 	}{
@@ -87,7 +87,7 @@ func TestRequestsOfRules(t *testing.T) {
 				}
 			}
 			want := Recording{Results: []any{object{"seen": 0.0}}}
-			if tt.script == "LOG" { // which the official SDK reads, too
+			if tt.script == "LOG" { // the official SDK also reads it
 				want.Requests = []any{object{"method": "GET", "path": session + "/cmd/c/logs", "query": []any{}, "body": nil}}
 				want.Results = []any{object{"seen": 1.0}}
 			}
@@ -96,7 +96,7 @@ func TestRequestsOfRules(t *testing.T) {
 				s.used = nil
 				ask(t, s, request)
 			}
-			if tt.rule == "" { // by a rule that says that there is a difference, at the most
+			if tt.rule == "" { // at most by a rule that counts as a difference
 				assert.Equal(t, s.used, departures.Rules.telling(s.used))
 			} else {
 				assert.Equal(t, []string{tt.rule}, s.used)
@@ -120,8 +120,8 @@ func ask(t *testing.T, s *Server, request string) {
 	s.take(s.entry(r, []byte(body)))
 }
 
-// TestListingIsSorted: the official SDK's listings have any order, this SDK's must
-// have the names'.
+// TestListingIsSorted: the official SDK's listings may have any order, this SDK's must be
+// sorted by name.
 func TestListingIsSorted(t *testing.T) {
 	for order, same := range map[string]bool{`["a","b"]`: true, `["b","a"]`: false} {
 		want, _ := decodeJSON([]byte(`{"value":["b","a"]}`))
@@ -133,7 +133,7 @@ func TestListingIsSorted(t *testing.T) {
 	}
 }
 
-// TestRefusals: a refusal is one that the API makes as well, or none that is known.
+// TestRefusals: a refusal needs a refusal by the API, in the recording or by its limits.
 func TestRefusals(t *testing.T) {
 	for _, tt := range []struct{ op, args, result, rule string }{
 		{"create", `{"ports":[80]}`, `{"value":null}`, asByTheAPI},
@@ -151,8 +151,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestSentAgain: a call that the driver repeats may not have been repeated by the
-// SDK as well.
+// TestSentAgain: the SDK must not also repeat a call that the driver repeats.
 func TestSentAgain(t *testing.T) {
 	start := object{"method": "POST", "path": "/cmd"}
 	for sent, same := range map[int]bool{1: true, 2: true, 3: false} {

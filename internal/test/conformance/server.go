@@ -26,7 +26,7 @@ type Entry struct {
 	Closed     *bool             `json:"clientClosed,omitempty"`
 	Unscripted bool              `json:"unscripted,omitempty"`
 
-	logged *Entry // what is logged in its place
+	logged *Entry // the entry that is logged in its place
 }
 
 // jsonBody returns the decoded JSON body of a request, if it has one.
@@ -43,14 +43,14 @@ type Server struct {
 
 	mu     sync.Mutex
 	script []*slot
-	more   []*slot  // those of the script that only a departure has
+	more   []*slot  // exchanges of a departure
 	step   int      // the running step
-	log    []*Entry // as the official SDK would make them, as far as rules allow
+	log    []*Entry // requests as the official SDK would make them, by the rules
 	raw    []*Entry // as received
 	memory
 	used    []string // names of rules
 	held    []*Entry
-	omitted map[*Exchange]bool // which only the official SDK uses
+	omitted map[*Exchange]bool // exchanges that only the official SDK uses
 	added   int                // requests that only the official SDK makes
 }
 
@@ -96,7 +96,7 @@ func (s *Server) count() int {
 	return len(s.log)
 }
 
-// begin says which step is the running one.
+// begin sets the running step.
 func (s *Server) begin(step int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,8 +124,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.send(w, r, ex, entry)
 }
 
-// closed notes, once, how a held exchange has ended: in the request, and in what
-// was logged in its place.
+// closed records how a held exchange has ended, in the request and in the entry that is
+// logged in its place. Only the first call counts.
 func (s *Server) closed(e *Entry, byClient bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,11 +149,11 @@ func (s *Server) entry(r *http.Request, body []byte) *Entry {
 			headers[h] = strings.Join(v, ", ")
 		}
 	}
-	// Programs of its own have an environment of their own.
+	// The SDK runs its own programs in an environment of their own.
 	body = ownProgram.ReplaceAll(body, []byte(`"command":$1,"args":[`))
-	// By which a create recognizes its sandbox.
+	// The tag by which a create recognizes its sandbox.
 	body = regexp.MustCompile(`("go-sandbox-creation":"once-)[A-Z2-7]{26}"`).ReplaceAll(body, []byte(`$1"`))
-	// By which the process of a command is known.
+	// The variable that marks the process of a command.
 	body = regexp.MustCompile(`(sess_[^"/]*/)[A-Z2-7]{26}"`).ReplaceAll(body, []byte(`$1"`))
 	return &Entry{
 		Method: r.Method, Path: CanonicalPath(path), Query: formPairs(query), Headers: headers,
@@ -174,8 +174,8 @@ func agentOf(userAgent string) *string {
 	return &rest
 }
 
-// take logs the request and finds its exchange. A request without one is set
-// aside if a rule allows it, and is unscripted otherwise.
+// take logs the request and returns its exchange. A request without one is set aside if a
+// rule allows it; otherwise it is unscripted.
 func (s *Server) take(e *Entry) *Exchange {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,11 +183,11 @@ func (s *Server) take(e *Entry) *Exchange {
 	rule, response := s.additional(e, s.running())
 	list := s.likely(e)
 	provided := slices.ContainsFunc(s.more, func(sl *slot) bool { return sl.left > 0 && sl.matches(e) })
-	awaited := slices.ContainsFunc(list, func(r reading) bool { return s.awaited(r.Entry) })
+	awaited := slices.ContainsFunc(list, func(r reading) bool { return s.officialMakes(r.Entry) })
 	if rule != "" && !s.allowed[question(e)+rule] && !provided && !awaited {
-		if rule == "logs-end-confirmed" && present(response.JSON) { // it tells the command's end
+		if rule == "logs-end-confirmed" && present(response.JSON) { // it shows the command's end
 			clear(s.allowed)
-			s.show(e, 0, response.JSON)
+			s.recordObject(e, 0, response.JSON)
 		}
 		return s.allow(e, response, rule)
 	}
@@ -208,7 +208,7 @@ func (s *Server) take(e *Entry) *Exchange {
 		s.remember(ex, e)
 		return r.response(ex)
 	}
-	if response != nil && !s.allowed[question(e)+rule] { // the one that is awaited was made before
+	if response != nil && !s.allowed[question(e)+rule] { // the official SDK's request was made before
 		return s.allow(e, response, rule)
 	}
 	e.Unscripted = true
@@ -257,8 +257,8 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, ex *Exchange, e *E
 		}()
 	}
 	if s.scenario.anyOrder() && (ex.Status == http.StatusGone || ex.Status == http.StatusUnprocessableEntity) {
-		// Calls that are refused because their session is gone are made at the same
-		// time. One that began after another was refused would not ask the session.
+		// Calls that get this refusal must be in flight together: a call that begins after
+		// another was refused does not use the session.
 		time.Sleep(time.Millisecond)
 	}
 	if !pause(gone, millis(ex.DelayMs)) {

@@ -28,7 +28,7 @@ type Outcome struct {
 	Outcome    string `json:"outcome"`
 	Difference string `json:"difference,omitempty"`
 
-	rules []string // those used
+	rules []string // the rules used
 }
 
 // Suite is a folder with scenarios/ and expected/, and the intended differences.
@@ -59,7 +59,7 @@ type Played struct {
 	vars     map[string]string
 }
 
-// own returns what this SDK did, without what the driver noted for the rules.
+// own returns what this SDK did, without the driver's notes for the rules.
 func (p *Played) own() Recording {
 	results := plain(p.Results).([]any)
 	for _, r := range results {
@@ -95,8 +95,8 @@ func (s *Suite) Run(ctx context.Context, file string) (o Outcome) {
 	} else {
 		o = s.judge(want, played)
 	}
-	// Of what is refused only that it is was compared. All must be the same with
-	// legal values, if there are such.
+	// Only the refusal was compared. With legal values, if there are any, everything must
+	// be the same.
 	if o.Outcome != Failed && slices.Contains(o.rules, asByTheAPI) {
 		if legal := s.runLegal(ctx, file); legal.Outcome == Failed || o.Outcome == Passed && legal.Outcome == Departed {
 			o = legal
@@ -126,7 +126,7 @@ func (s *Suite) judge(want Recording, played *Played) Outcome {
 			return Outcome{Outcome: Passed, rules: used}
 		}
 	}
-	return Outcome{Outcome: Failed, Difference: cmp.Or(difference, "not asked for: "+strings.Join(played.Unused, "; "))}
+	return Outcome{Outcome: Failed, Difference: cmp.Or(difference, "not requested: "+strings.Join(played.Unused, "; "))}
 }
 
 // judgeDeparture compares strictly with this project's own recording.
@@ -141,7 +141,7 @@ func (s *Suite) judgeDeparture(js Recording, dep *Departure, played *Played) Out
 		return failed("not as its departure says: %s", d)
 	}
 	if !slices.Equal(dep.Unused, played.Unused) {
-		return failed("not as its departure says: not asked for: %v, want %v", played.Unused, dep.Unused)
+		return failed("not as its departure says: not requested: %v, want %v", played.Unused, dep.Unused)
 	}
 	now := members(js, dep.Recording)
 	if len(dep.Server) == 0 && len(played.Unused) == 0 && len(now) == 0 {

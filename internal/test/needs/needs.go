@@ -21,14 +21,14 @@ func Missing(tb testing.TB, format string, args ...any) {
 	tb.Skipf("needs "+format, args...)
 }
 
-// Other skips the test on machines, in modes and in processes that it is not for.
+// Other skips the test on a machine, in a mode or in a process that it is not for.
 func Other(tb testing.TB, format string, args ...any) {
 	tb.Helper()
 	tb.Skipf(format, args...)
 }
 
-// Long skips the test unless SANDBOX_SLOW=1 is set, as it is each night and for the
-// packages that a change touches.
+// Long skips the test unless SANDBOX_SLOW=1 is set. CI sets it each night, and for packages
+// that a change touches.
 func Long(tb testing.TB, why string) {
 	tb.Helper()
 	if !Slow() {
@@ -36,13 +36,12 @@ func Long(tb testing.TB, why string) {
 	}
 }
 
-// Slow reports whether SANDBOX_SLOW=1 is set: tests then use all rows of their
-// tables and all of their rounds.
+// Slow reports whether SANDBOX_SLOW=1 is set. Tests then run all rows of their tables and
+// all rounds.
 func Slow() bool { return os.Getenv("SANDBOX_SLOW") == "1" }
 
-// Overlap lets four parallel tests to a core run at a time, unless -parallel
-// says otherwise: most of the time these tests wait for processes. It is called
-// by TestMain.
+// Overlap runs four parallel tests per core, unless -parallel is set, because these tests
+// mostly wait for processes. TestMain calls it.
 func Overlap() {
 	flag.Parse()
 	chosen := false
@@ -62,8 +61,8 @@ func Programs(tb testing.TB, names ...string) {
 	}
 }
 
-// GNU skips the test where this machine's programs, which may be those of sandboxes,
-// are BusyBox's: they lack what operations on files, and some tests, need.
+// GNU skips the test if this machine's programs, which sandboxes may share, are BusyBox's.
+// They lack options that file operations and some tests need.
 func GNU(tb testing.TB) {
 	tb.Helper()
 	if BusyBox() {
@@ -77,9 +76,9 @@ var BusyBox = sync.OnceValue(func() bool {
 	return strings.Contains(string(out), "BusyBox")
 })
 
-// Port returns a TCP port of this machine's loopback interface that nothing
-// listens on, for sandboxes that share the network with it. It is below those
-// that systems give to connections, of which tests make many.
+// Port returns a free TCP port of the loopback interface, for sandboxes that share this
+// machine's network. It is below the range of ports that systems assign to connections, of
+// which tests make many.
 func Port(tb testing.TB) int {
 	tb.Helper()
 	for range 1000 {

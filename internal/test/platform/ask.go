@@ -26,7 +26,7 @@ const (
 	assumed    = "assumed"
 )
 
-// Service is whom to ask.
+// Service is the service to ask.
 type Service struct {
 	// URL is that of the API.
 	URL string
@@ -34,23 +34,23 @@ type Service struct {
 	Credentials auth.Credentials
 	// HTTPClient sends all requests.
 	HTTPClient *http.Client
-	// Users says that there are root and the image's user, Apart that a sandbox has
-	// ports and a /tmp of its own, and Policies that it has a network of its own, in
-	// which policies have an effect. The hosted service has all.
+	// Users is set if there are root and the image's user, Apart if a sandbox has its own
+	// ports and /tmp, and Policies if it has its own network, with policies. The hosted
+	// service has all.
 	Users, Apart, Policies bool
-	// Within bounds the questions; deleting what was made comes after. Zero means
-	// two and a half minutes.
+	// Within limits the time for the questions, without the cleanup. Zero means two and a
+	// half minutes.
 	Within time.Duration
 }
 
-// Answer is what a question has brought.
+// Answer is the answer to a question.
 type Answer struct {
-	// Row is how the row of docs/maintainers/platform.md begins that the question
-	// is about; empty if there is none.
+	// Row is the start of the row of docs/maintainers/platform.md that the question is
+	// about; empty if there is none.
 	Row string
-	// Asked is the question, and Known how its answer was known until now.
+	// Asked is the question, and Known how the answer has been known so far.
 	Asked, Known string
-	// Expected and Came are the answers.
+	// Expected and Came are the expected and the actual answer.
 	Expected, Came string
 }
 
@@ -60,25 +60,25 @@ func (a Answer) Agrees() bool { return a.Expected == a.Came }
 // Observed reports whether the answer was known from exchanges with the service.
 func (a Answer) Observed() bool { return a.Known == observed }
 
-// Report is what was found out.
+// Report is the result of Ask.
 type Report struct {
 	Answers []Answer
-	// Broken are the steps whose later questions were not asked, with the reasons,
-	// Skipped those that can't be asked here, and Left what could not be deleted.
+	// Broken are the steps that failed before their last question, with the reasons,
+	// Skipped those that can't be asked here, and Left the objects that could not be
+	// deleted.
 	Broken, Skipped, Left []string
 }
 
-// Prefix begins the names of all that is made. Where it can have tags, it has
-// those of Ask as well.
+// Prefix is the prefix of the names of all objects that Ask creates. Those that can have
+// tags also have Ask's.
 const Prefix = "go-live-walk-"
 
 var tags = map[string]string{"made-by": "go-live-walk"}
 
-// Ask takes a small sandbox through its life, and others for seconds where a
-// question needs one, asks on the way what the client hides, and deletes what it
-// has made, and what a run has left that was killed. Don't call it twice at a time
-// for a project. The error is that of the first sandbox; other failures are in
-// the report.
+// Ask creates a small sandbox, asks questions during its life that the client hides, and
+// deletes it. Some questions need another sandbox for seconds. It also deletes what an
+// earlier run left that was killed. Don't call it twice at a time for a project. The error
+// is about the first sandbox; other failures are in the report.
 func Ask(ctx context.Context, s Service) (*Report, error) {
 	w := &walk{Service: s, ctx: ctx, base: strings.TrimSuffix(s.URL, "/"), report: &Report{}}
 	w.prefix = fmt.Sprintf("%s%x-", Prefix, time.Now().UnixMilli())
@@ -112,8 +112,7 @@ func Ask(ctx context.Context, s Service) (*Report, error) {
 	return w.report, ctx.Err()
 }
 
-// walk follows the life of a sandbox. Its steps continue when one of them breaks
-// off.
+// walk follows the life of a sandbox. If a step fails, the next one continues.
 type walk struct {
 	Service
 	ctx    context.Context
@@ -121,11 +120,11 @@ type walk struct {
 	base   string
 	prefix string // of this run
 	sb     *sandbox.Sandbox
-	about  string // the row that the next questions are about
+	about  string // the row of the next questions
 	report *Report
 }
 
-// broken and skipped end a step: they are what must and skip panic with.
+// broken and skipped are the values with which must and skip panic, to end a step.
 type (
 	broken  struct{ err error }
 	skipped struct{ why string }
@@ -147,7 +146,7 @@ func (w *walk) take(name string, step func(*walk)) {
 	step(w)
 }
 
-// must breaks the step off if there is an error.
+// must ends the step if there is an error.
 func (w *walk) must(err error) {
 	if err != nil {
 		panic(broken{err})
@@ -156,12 +155,12 @@ func (w *walk) must(err error) {
 
 func (w *walk) skip(why string) { panic(skipped{why}) }
 
-// row notes an answer.
+// row records an answer.
 func (w *walk) row(asked, known, expected string, came any) {
 	w.report.Answers = append(w.report.Answers, Answer{w.about, asked, known, w.hide(expected), w.hide(fmt.Sprint(came))})
 }
 
-// hide leaves out what the report must not tell.
+// hide removes what the report must not show.
 func (w *walk) hide(text string) string {
 	for _, secret := range []struct{ value, name string }{
 		{w.Credentials.Token, "TOKEN"}, {w.Credentials.TeamID, "TEAM"}, {w.Credentials.ProjectID, "PROJECT"},
@@ -267,11 +266,11 @@ func (r reply) at(keys ...string) string {
 	return string(data)
 }
 
-// userAgent is that of requests that are not the client's.
+// userAgent is the user agent of requests without the client.
 var userAgent = "go-vercel-sandbox/" + sandbox.Version() + " (doctor)"
 
-// ask sends a request without the client's checks. A body other than []byte is
-// sent as JSON.
+// ask sends a request without the client, and so without its checks. A body other than
+// []byte is sent as JSON.
 func (w *walk) ask(method, path string, body any, header ...string) reply {
 	r, err := w.tryAsk(method, path, body, header...)
 	w.must(err)
@@ -324,8 +323,8 @@ func (w *walk) do(req *http.Request) (reply, error) {
 	return r, err
 }
 
-// visit asks the server behind a port of the walk's sandbox, by POST if there is a
-// body.
+// visit sends a request to the server on a port of the walk's sandbox. It is a POST if
+// there is a body.
 func (w *walk) visit(port int, body io.Reader) reply {
 	route, err := w.sb.URL(port)
 	w.must(err)
@@ -341,8 +340,8 @@ func (w *walk) visit(port int, body io.Reader) reply {
 	return r
 }
 
-// early tells when a server's response arrives that does not read the request: before
-// the request has ended, or after.
+// early reports when the response of a server that does not read the request arrives:
+// before or after the end of the request.
 func (w *walk) early(port int) string {
 	body, in := io.Pipe()
 	late := time.AfterFunc(time.Minute, func() { _ = in.Close() })
@@ -386,7 +385,7 @@ func (w *walk) start(script string, more body) string {
 	return w.session("/cmd/" + r.at("command", "id"))
 }
 
-// firstLine is the first line of a command that writes one and goes on.
+// firstLine returns the first line of a command that continues to run.
 func (w *walk) firstLine(command string) string {
 	req, err := http.NewRequestWithContext(w.ctx, "GET", w.base+command+"/logs?teamId="+url.QueryEscape(w.Credentials.TeamID), nil)
 	w.must(err)

@@ -1,4 +1,4 @@
-// Platform asks the service what docs/maintainers/platform.md says of it, with the
+// Platform checks what docs/maintainers/platform.md says about the service, with the
 // credentials of the environment:
 //
 //	go run ./internal/test/platform

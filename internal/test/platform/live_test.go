@@ -26,7 +26,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// judge prints the table, and fails for rows that differ.
+// judge logs the answers, and fails for those that differ.
 func judge(t *testing.T, report *platform.Report) {
 	t.Helper()
 	var text strings.Builder
@@ -53,19 +53,19 @@ func askEmulator(t *testing.T, srv *sandboxtest.Server, rt http.RoundTripper) *p
 	report, err := platform.Ask(t.Context(), platform.Service{
 		URL: srv.URL, Credentials: auth.Credentials{Token: c.Token, TeamID: c.TeamID, ProjectID: c.ProjectID},
 		HTTPClient: &http.Client{Transport: rt}, Users: srv.Enforces().Users, Apart: srv.Enforces().Files, Policies: srv.Enforces().Policies,
-		Within: 10 * time.Minute, // of a machine that does much else
+		Within: 10 * time.Minute, // for a busy machine
 	})
 	require.NoError(t, err)
 	return report
 }
 
-// TestAskEmulator: the emulator answers every question as platform.md says, and
-// nothing is left of it but what somebody else has made.
+// TestAskEmulator: the emulator answers every question as platform.md says. Ask deletes
+// everything except for another user's objects.
 func TestAskEmulator(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
 	client := srv.Client()
-	// An earlier run that was killed left the first, and somebody else the second.
+	// The first is from an earlier run that was killed, the second is another user's.
 	_, err := client.Create(t.Context(), &sandbox.CreateOptions{Name: platform.Prefix + "old", Tags: map[string]string{"made-by": "go-live-walk"}})
 	require.NoError(t, err)
 	_, err = client.Create(t.Context(), &sandbox.CreateOptions{Name: platform.Prefix + "theirs"})
@@ -87,8 +87,8 @@ func TestAskEmulator(t *testing.T) {
 	})
 }
 
-// unasked are rows of platform.md that the service can't be asked about by one
-// account within seconds, or that say nothing of the service.
+// unasked are rows of platform.md that one account can't check within seconds, or that are
+// not about the service.
 var unasked = map[string]string{
 	"5: waits":  "takes three minutes where it is otherwise",
 	"7, 11, 15": "the limits are asked about by the rows of the emulator", "20: sends": "is about this client",
@@ -111,8 +111,8 @@ const (
 	credentials = "needs a team with npm credentials"
 )
 
-// checkRows: each row of platform.md that is not only observed is asked about, or
-// listed, and each question is about a row that says of it how it is known.
+// checkRows: each row of platform.md that is not only observed has a question or is listed,
+// and the row of each question says how the answer is known.
 func checkRows(t *testing.T, report *platform.Report) {
 	t.Helper()
 	text, err := os.ReadFile("../../../docs/maintainers/platform.md")
@@ -173,9 +173,9 @@ func leftOf(t *testing.T, client *sandbox.Client) (left []string) {
 	return left
 }
 
-// otherwise is a service that answers everything otherwise: other statuses,
-// values and headers for what is asked beside the client, and other exit codes,
-// contents and regions for what the client asks.
+// otherwise is a service that answers everything differently: with other statuses, values
+// and headers for requests without the client, and with other exit codes, contents and
+// regions for the client.
 type otherwise struct {
 	rt    http.RoundTripper
 	token string
@@ -188,7 +188,7 @@ func (o *otherwise) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	typ := resp.Header.Get("Content-Type")
-	if strings.HasPrefix(typ, "application/x-ndjson") { // as it comes
+	if strings.HasPrefix(typ, "application/x-ndjson") { // while it arrives
 		resp.Body = o.records(resp.Body)
 		return resp, nil
 	}
@@ -225,7 +225,7 @@ func (o *otherwise) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// records gives every command of a stream an exit code of its own.
+// records gives every command in a stream another exit code.
 func (o *otherwise) records(body io.ReadCloser) io.ReadCloser {
 	r, w := io.Pipe()
 	go func() {
@@ -243,8 +243,8 @@ func (o *otherwise) records(body io.ReadCloser) io.ReadCloser {
 	return r
 }
 
-// change gives each value of a response another, but for the IDs by which it goes
-// on, and adds what a response may lack.
+// change changes each value of a response, except for IDs that later requests need, and
+// adds missing values.
 func change(doc map[string]any, ids bool) {
 	for key, v := range doc {
 		switch v := v.(type) {
@@ -273,9 +273,8 @@ func change(doc map[string]any, ids bool) {
 	}
 }
 
-// TestAskOtherwise: each answer that was not observed is noticed to differ when the
-// service answers otherwise, and the report holds no token although the service
-// tells it.
+// TestAskOtherwise: if the service answers differently, every answer that was not observed
+// differs. The report has no token although the service shows it.
 func TestAskOtherwise(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "it asks everything once more")

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// Change is what a report says of a row of docs/maintainers/platform.md.
+// Change is what a report says about a row of docs/maintainers/platform.md.
 type Change struct {
-	// Row is how the row begins, or the question where there is none.
+	// Row is the start of the row, or the question if there is none.
 	Row string
-	// Differs says that the service answers otherwise. Else all was as expected,
-	// and is observed from now on.
+	// Differs is set if the service answers differently. Otherwise the row is observed from
+	// now on.
 	Differs bool
-	// Text says which mark to change, or what came.
+	// Text says which mark to change, or the actual answer.
 	Text string
 }
 

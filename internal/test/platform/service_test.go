@@ -69,8 +69,8 @@ func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
 	return canned.JSON(418, `{}`), nil
 }
 
-// ownCommand is a command by an ID that the client has chosen, where the service
-// has given it another.
+// ownCommand is the path of a command with the client's ID, for a service that has given it
+// another.
 var ownCommand = regexp.MustCompile(`/cmd/c[0-9a-f]{32}$`)
 
 func (s *service) client() *sandbox.Client {

@@ -59,7 +59,7 @@ func (w *walk) created() {
 	w.row("extend the timeout", observed, "<nil>", w.sb.ExtendTimeout(w.ctx, time.Minute))
 }
 
-// told says whether there is a text.
+// told returns whether there is a text, in words.
 func told(text string) string {
 	if text == "" {
 		return "not told"
@@ -67,7 +67,7 @@ func told(text string) string {
 	return "told"
 }
 
-// names asks about a name that two creations want at once.
+// names asks about a name that two creates use at the same time.
 func (w *walk) names() {
 	params := body{
 		"projectId": w.Credentials.ProjectID, "name": w.prefix + "twice", "tags": tags, "timeout": 60_000, "resources": body{"vcpus": 1},
@@ -90,7 +90,7 @@ func (w *walk) names() {
 	case one = <-second:
 	}
 	w.must(one.err)
-	// Where this one was refused, the other is still being made.
+	// If this one was refused, the other is still being created.
 	there := w.ask("GET", w.named(w.prefix+"twice", ""), nil)
 	other = <-first
 	w.must(other.err)
@@ -145,7 +145,7 @@ func (w *walk) commands() {
 	w.row("the newest is listed first", observed, "true", w.session("/cmd/"+w.first(w.ask("GET", w.session("/cmd"), nil))) == sleeper)
 }
 
-// processes asks what a command's process is like.
+// processes asks about the process of a command.
 func (w *walk) processes() {
 	w.about = "commands run with umask 022"
 	w.row("umask", assumed, "0022, exit code 0", w.sh("umask", nil))
@@ -176,7 +176,7 @@ func (w *walk) processes() {
 		w.sh(fmt.Sprintf("kill -0 %s && echo there", pidOf(w.sh("sleep 300 >/dev/null 2>&1 & echo $!", nil))), nil))
 }
 
-// children asks what becomes of the output of a command whose children hold it open.
+// children asks about the output of a command whose children keep it open.
 func (w *walk) children() {
 	w.about = "a command ends with its process"
 	begun := time.Now()
@@ -187,15 +187,14 @@ func (w *walk) children() {
 	w.row("a child that holds a command's output", assumed, "parent, exit code 0", came)
 }
 
-// pidOf is the process that a script has written the ID of.
+// pidOf returns the process ID that a script has printed.
 func pidOf(output string) string {
 	pid, _, _ := strings.Cut(output, ",")
 	return pid
 }
 
-// server answers requests by telling a few of their headers, closes each
-// connection, or listens where only the sandbox itself is. It makes a file when it
-// listens.
+// server responds with a few headers of the request, closes each connection, or listens on
+// the sandbox's loopback. It creates a file once it listens.
 const server = `
 import http.server, socket, sys
 kind, port = sys.argv[1], int(sys.argv[2])
@@ -224,7 +223,7 @@ if kind == 'close':
 s.serve_forever()
 `
 
-// What a visit of a route sends.
+// The headers that a visit of a route sends.
 const (
 	oddPath     = "/a%2Fb;c/~%7e/%C3%A9/?q=+%20&&=%00"
 	originalFor = "192.0.2.1"
@@ -334,7 +333,7 @@ func (w *walk) stdin() {
 	w.row("the end", published, "200", write(body{"offset": 3, "close": true}))
 	w.row("the end of a command that got all", published, "0", w.waited(reader))
 
-	// One that keeps running after its input has ended.
+	// A command that continues after its input has ended.
 	reader = w.start("cat; sleep 300", body{"attachStdin": true})
 	w.row("data with the end", published, "200", write(body{"data": "YWJj", "offset": 0, "close": true}))
 	w.about = "… `conflict` (409)"
@@ -397,7 +396,7 @@ func (w *walk) policy() {
 	}
 	w.about = "impossible names in policies"
 	w.row("the domain a..b", assumed, "400", set(body{"allow": []string{"a..b"}}).status)
-	// Whether rules of the form allow are taken, and what is said of a faulty one.
+	// Whether rules of the form allow are accepted, and the error for an invalid one.
 	rule := func(match body) body {
 		return body{"allow": body{"a.example": []body{{"match": match, "transform": []body{{"headers": body{"x-a": "b"}}}}}}}
 	}
@@ -479,7 +478,7 @@ func (w *walk) snapshot() {
 	w.row("… by the client", observed, "true", errors.Is(err, sandbox.ErrSnapshotNotFound))
 }
 
-// from asks for a sandbox from a snapshot, which is to be refused.
+// from requests a sandbox from a snapshot, which should be refused.
 func (w *walk) from(snapshot string, more body) reply {
 	params := body{
 		"projectId": w.Credentials.ProjectID, "name": w.prefix + "refused", "tags": tags, "timeout": 60_000, "resources": body{"vcpus": 1},
@@ -489,7 +488,7 @@ func (w *walk) from(snapshot string, more body) reply {
 	return w.ask("POST", "/v3/sandboxes", params)
 }
 
-// heirs asks about a sandbox from a snapshot and its fork, which it returns.
+// heirs asks about a sandbox from a snapshot, and about its fork, which it returns.
 func (w *walk) heirs(id string) *sandbox.Sandbox {
 	second, err := w.client.Create(w.ctx, &sandbox.CreateOptions{
 		Name: w.prefix + "second", VCPUs: 1, Timeout: time.Minute, Tags: tags, Source: sandbox.SnapshotSource{SnapshotID: id}, SnapshotExpiration: 24 * time.Hour,

@@ -1,5 +1,5 @@
-// Package printing prints values of a module's public types in every way that
-// programs do, and finds the secrets that show.
+// Package printing prints values of a module's public types in every way that programs do,
+// and fails for secrets in the output.
 package printing
 
 import (
@@ -40,8 +40,8 @@ type module struct {
 	packages map[string]string // the public ones and their folders, by path
 }
 
-// ours reports whether the secrets of a package's types are this test's matter:
-// also those of the project's other modules, which may be within a type.
+// ours reports whether this test checks the types of a package. It includes the project's
+// other modules, whose types may be fields.
 func (m *module) ours(pkg string) bool {
 	return m.packages[pkg] != "" || strings.HasPrefix(pkg+"/", project+"/") && !strings.Contains(pkg+"/", "/internal/")
 }
@@ -73,12 +73,12 @@ func find(t testing.TB, dir string) *module {
 // Module is a module whose exported types are printed.
 type Module struct {
 	Dir string
-	// Roots are the types that no field and no method of another leads to. One that
-	// is missing fails the test.
+	// Roots are the types that can't be reached through a field or method of another type.
+	// The test fails if one is missing.
 	Roots []reflect.Type
-	// Open are types whose fields may look like secrets by their names.
+	// Open are types whose fields have names like those of secrets, but may be printed.
 	Open []reflect.Type
-	// Whole says that values travel as JSON, which has all of them.
+	// Whole is set if the JSON of values has to be complete.
 	Whole bool
 }
 
@@ -89,8 +89,8 @@ func (mod Module) Types(t *testing.T) map[string]reflect.Type {
 	return find(t, mod.Dir).types(t, mod.Roots)
 }
 
-// Print fills each type and prints it. Fields whose names look like those of secrets
-// have to say how they are shown.
+// Print fills a value of each type and prints it. A field whose name looks like that of a
+// secret needs a tag that says how it is printed.
 func (mod Module) Print(t *testing.T) {
 	t.Helper()
 	m := find(t, mod.Dir)
@@ -112,7 +112,7 @@ func (mod Module) Print(t *testing.T) {
 	}
 }
 
-// types returns all exported types with content.
+// types returns all exported types with fields.
 func (m *module) types(t *testing.T, roots []reflect.Type) map[string]reflect.Type {
 	found := map[string]reflect.Type{}
 	seen := map[reflect.Type]bool{}
@@ -265,8 +265,8 @@ func (m *module) plantField(v reflect.Value, field reflect.StructField, secret b
 	}
 }
 
-// waysToPrint returns the output of everything that programs may print a value
-// with, by accident or not.
+// waysToPrint returns a value's output in every way in which programs may print it,
+// deliberately or not.
 func waysToPrint(v any) map[string]string {
 	shown := map[string]string{}
 	try := func(way string, print func() string) {
@@ -291,7 +291,8 @@ func waysToPrint(v any) map[string]string {
 	return shown
 }
 
-// Hidden prints a value, in which Mark is secret, in all ways, alone and inside other values.
+// Hidden prints a value that contains Mark in all ways, alone and inside other values, and
+// fails if Mark shows.
 func (mod Module) Hidden(t *testing.T, name string, v any) {
 	t.Helper()
 	rv := reflect.ValueOf(v)
@@ -304,8 +305,8 @@ func (mod Module) Hidden(t *testing.T, name string, v any) {
 	inside := map[string]any{
 		"alone": v, "in a field": typed.Interface(), "in a list": list.Interface(), "in a map": table.Interface(), "as any": struct{ V any }{v},
 	}
-	// A handle that only redacts itself through its pointer contains a lock, and
-	// vet prevents copying it.
+	// A handle that is redacted only through its pointer contains a lock, and vet reports
+	// copies of it.
 	formatter := reflect.TypeFor[fmt.Formatter]()
 	if rv.Kind() == reflect.Pointer && !rv.IsNil() && (rv.Elem().Type().Implements(formatter) || !rv.Type().Implements(formatter)) {
 		inside["by value"] = rv.Elem().Interface()

@@ -31,10 +31,10 @@ var (
 	}
 )
 
-// ofAnotherModule are documents about other modules, which test them.
+// ofAnotherModule are documents that other modules test.
 var ofAnotherModule = map[string]bool{"docs/durable.md": true, "docs/durable-service.md": true, "docs/cli.md": true}
 
-// pages returns the pages of docs, those for maintainers with them.
+// pages returns the pages of docs, with those for maintainers.
 func pages(t *testing.T) []string {
 	t.Helper()
 	var all []string
@@ -47,7 +47,7 @@ func pages(t *testing.T) []string {
 	return all
 }
 
-// program is a block that is a whole program, and what the document says that it prints.
+// program is a block that is a whole program, and its output according to the document.
 type program struct{ name, code, output string }
 
 // TestDocs compiles every block of Go in the documents: a block without a package
@@ -83,8 +83,8 @@ func TestDocs(t *testing.T) {
 		}
 	}
 	require.GreaterOrEqual(t, len(programs), 7)
-	// One build of one program, which has all blocks: compiling and linking them one by
-	// one takes longer than all the rest.
+	// All blocks become one program: compiling and linking each would take longer than the
+	// rest of the test.
 	var all strings.Builder
 	all.WriteString("package documents\n\nimport (\n\t\"os\"\n\t\"testing\"\n\n\t_ \"example.com/importer/fragments\"\n)\n\nfunc TestMain(*testing.M) {\n\tname := os.Args[1]\n\tos.Args = os.Args[:1]\n\tswitch name {\n")
 	for _, p := range programs {
@@ -133,8 +133,8 @@ var (
 	topLevel      = regexp.MustCompile(`(?m)^(?:func|type|var|const) (\w+)`)
 )
 
-// joined makes a program a part of a package that has others: the names that it declares
-// end with its own.
+// joined turns a program into a file of a package with other programs: it appends the
+// program's name to the names that it declares.
 func joined(code, name string) string {
 	code = packageClause.ReplaceAllString(code, "package documents\n")
 	own := map[string]bool{}
@@ -161,7 +161,7 @@ func joined(code, name string) string {
 	}
 }
 
-// fragment makes a block without a package clause a file.
+// fragment turns a block without a package clause into a file.
 func fragment(code string) string {
 	var b strings.Builder
 	b.WriteString("package fragment\n\nimport (\n")
@@ -188,8 +188,8 @@ func varying(output string) string {
 	return regexp.MustCompile(`\b[0-9.]+(ms|s)\b`).ReplaceAllString(output, "TIME")
 }
 
-// TestDocsLinks: links within the repository have a target, including headings,
-// and every page of docs is in the index.
+// TestDocsLinks: links within the repository have a target, including the heading, and
+// every page of docs is in the index.
 func TestDocsLinks(t *testing.T) {
 	t.Parallel()
 	atRoot(t)

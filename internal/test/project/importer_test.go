@@ -16,8 +16,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestImporter builds, tests and runs a program in a separate module with only
-// what is in the module cache.
+// TestImporter checks what a program links that imports the client, and each night builds,
+// tests and runs one in another module, without network.
 func TestImporter(t *testing.T) {
 	t.Parallel()
 	atRoot(t)
@@ -39,13 +39,13 @@ func TestImporter(t *testing.T) {
 		require.NoError(t, err, "go %s\n%s", strings.Join(args, " "), out)
 		return string(out)
 	}
-	// By day the programs of TestDocs are strangers' programs.
+	// By day the programs of TestDocs show that other modules can use this one.
 	if needs.Slow() {
 		assert.Contains(t, run("run", "."), "hello from a stranger, gone: true\n")
 		run("test", "-vet=off", ".")
 	}
 
-	// Seven modules, as the README says, and no terminals, JWT verifiers or test helpers.
+	// Seven modules, as the README says, without terminals, JWT verifiers and test helpers.
 	var modules, deps []string
 	for line := range strings.Lines(run("list", "-deps", "-f", "{{.ImportPath}} {{with .Module}}{{.Path}}{{end}}", "github.com/go-vercel/sandbox")) {
 		name, module, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")

@@ -14,10 +14,9 @@ import (
 
 func TestMain(m *testing.M) { testmain.Main(m) }
 
-// atRoot has the tests run where the repository begins: they look at its files.
-// Each test calls it. TestMain would be too early: only from when tests run does
-// go test notice which files a result depends on, and these depend on all of
-// them, also through programs that they run.
+// atRoot changes to the root of the repository, and reads the directory, so that go test
+// does not use cached results: these tests, and programs that they run, depend on all
+// files. Each test calls it, because go test does not notice accesses by TestMain.
 func atRoot(t *testing.T) {
 	t.Helper()
 	require.NoError(t, toRoot())
@@ -31,7 +30,7 @@ var toRoot = sync.OnceValue(func() error {
 		if err == nil && d.IsDir() && d.Name() == ".git" {
 			return filepath.SkipDir
 		}
-		_, _ = os.Stat(path) // to have looked at it
+		_, _ = os.Stat(path) // an access that go test notices
 		return err
 	})
 })

@@ -27,8 +27,8 @@ var declarationFiles = []string{
 	"api-client/api-error", "utils/paginator", "execution-context",
 }
 
-// notPublic are declarations in those files that users can't name and that add
-// nothing to the others.
+// notPublic are declarations in those files that users can't name, and that only repeat
+// others.
 var notPublic = []string{"SandboxHandle", "Options", "HasPagination", "ItemOf", "WriteFileData", "RuntimeOrImage"}
 
 // TestParity checks testdata/parity.tsv: every public member of the official SDK has a
@@ -91,7 +91,7 @@ func TestParity(t *testing.T) {
 	}
 }
 
-// noted are the Go symbols of a note: Type.Member, or `Name`.
+// noted matches the Go symbols of a note: Type.Member, or `Name`.
 var noted = regexp.MustCompile("`[A-Z]\\w+`|\\b[A-Z]\\w*\\.[A-Z]\\w*")
 
 // parityRows reads the table of JavaScript members and their Go symbols, and its

@@ -1,7 +1,7 @@
-// Package scripted stands in for a language model that uses the tools of package
-// agent: it writes a program, runs it, sees it fail, mends it, serves it and
-// shows the URL, while its sandbox is stopped in the middle. Every adapter is
-// tried with it, and what the model has seen must be the same by each.
+// Package scripted has a fake language model that uses the tools of package agent: it
+// writes a program, runs it, sees it fail, fixes it, serves it and shows the URL. Its
+// sandbox is stopped halfway. Every adapter is tested with it, and the model must see the
+// same through each.
 package scripted
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Call is what the model wants.
+// Call is a call of a tool that the model requests.
 type Call struct {
 	Tool string
 	Args map[string]any
@@ -28,7 +28,7 @@ type Call struct {
 // Model is the scripted model. It is not safe for concurrent use.
 type Model struct {
 	t       *testing.T
-	stop    func() // stops the sandbox behind the model's back
+	stop    func() // stops the sandbox; the model does not know
 	port    int
 	step    int
 	id, url string
@@ -55,8 +55,8 @@ var (
 	address   = regexp.MustCompile(`https?://\S+`)
 )
 
-// Next returns what the model does after it has seen a result, which is empty at
-// first, or reports false when it is done.
+// Next returns the model's next call after a result, which is empty at first. It returns
+// false when the model is done.
 func (m *Model) Next(result string) (Call, bool) {
 	if m.step > 0 {
 		m.seen = append(m.seen, result)
@@ -97,10 +97,10 @@ func (m *Model) Next(result string) (Call, bool) {
 	return Call{}, false
 }
 
-// Last is what the model says when it is done.
+// Last returns the model's last message.
 func (m *Model) Last() string { return "It is served at " + m.url }
 
-// Transcript is what the model has seen, without what differs from run to run.
+// Transcript returns the results that the model has seen, without what varies between runs.
 func (m *Model) Transcript() []string {
 	list := make([]string, 0, len(m.seen))
 	for _, text := range m.seen {
@@ -110,7 +110,7 @@ func (m *Model) Transcript() []string {
 	return list
 }
 
-// Start returns a model and tools for it, in a sandbox of its own.
+// Start returns a model and its tools, in a new sandbox.
 func Start(t *testing.T) (*Model, *agent.Toolset) {
 	t.Helper()
 	needs.Programs(t, "python3", "bash")
@@ -121,7 +121,7 @@ func Start(t *testing.T) (*Model, *agent.Toolset) {
 	return &Model{t: t, port: port, stop: func() { testkit.StopElsewhere(t, srv, sb) }}, tools
 }
 
-// Play lets a model make its calls by a function that returns what it sees.
+// Play makes the model's calls through a function that returns their results.
 func (m *Model) Play(call func(tool string, args json.RawMessage) string) {
 	m.t.Helper()
 	for next, more := m.Next(""); more; {

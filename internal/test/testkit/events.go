@@ -8,7 +8,7 @@ import (
 	"github.com/go-vercel/sandbox/observe"
 )
 
-// Events is an [observe.Observer] that keeps what has ended.
+// Events is an [observe.Observer] that keeps the events that have ended.
 type Events struct {
 	mu    sync.Mutex
 	begun int
@@ -30,8 +30,7 @@ func (r *Events) End(_ context.Context, e observe.Event) {
 	r.ended = append(r.ended, e)
 }
 
-// Ended returns the events that have ended, in that order; of the given kinds only,
-// if there are any.
+// Ended returns the events that have ended, in order, or only those of the given kinds.
 func (r *Events) Ended(kinds ...observe.Kind) []observe.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -40,7 +39,7 @@ func (r *Events) Ended(kinds ...observe.Kind) []observe.Event {
 	})
 }
 
-// Open returns how many events have begun and not ended.
+// Open returns the number of events that have begun and not ended.
 func (r *Events) Open() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Gateway is a transport between a client and the emulator. Its function, which
-// may be nil, can respond itself.
+// Gateway is a transport between a client and the emulator. Its function may respond in
+// place of the emulator.
 type Gateway struct {
 	Next http.RoundTripper
 	mu   sync.Mutex
@@ -36,14 +36,15 @@ func (g *Gateway) RoundTrip(req *http.Request) (*http.Response, error) {
 	return via(req, g.Next)
 }
 
-// Set sets the function; nil lets everything through.
+// Set sets the function. With nil all requests pass.
 func (g *Gateway) Set(via func(*http.Request, http.RoundTripper) (*http.Response, error)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.via = via
 }
 
-// ShiftDate is a function for [Gateway.Set]: the Date of every response is wrong by d.
+// ShiftDate returns a function for [Gateway.Set] that shifts the Date of every response by
+// d.
 func ShiftDate(d time.Duration) func(*http.Request, http.RoundTripper) (*http.Response, error) {
 	return func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
@@ -54,7 +55,7 @@ func ShiftDate(d time.Duration) func(*http.Request, http.RoundTripper) (*http.Re
 	}
 }
 
-// AsPending makes the session that a response shows pending.
+// AsPending changes the session in a response to pending.
 func AsPending(resp *http.Response) error {
 	var body map[string]any
 	err := json.NewDecoder(resp.Body).Decode(&body)
@@ -67,8 +68,8 @@ func AsPending(resp *http.Response) error {
 	return err
 }
 
-// Behind returns a sandbox whose client goes through a gateway, and the same one
-// reached directly.
+// Behind returns a sandbox whose client goes through a gateway, and a handle of the same
+// sandbox without the gateway.
 func Behind(t *testing.T, opts sandbox.ClientOptions, create *sandbox.CreateOptions) (*sandboxtest.Server, *Gateway, *sandbox.Sandbox, *sandbox.Sandbox) {
 	t.Helper()
 	return behindOf(t, sandboxtest.New(t, nil), opts, create)
@@ -113,7 +114,7 @@ func CleanCut(body io.ReadCloser, after int64) io.ReadCloser {
 	}{io.LimitReader(body, after), body}
 }
 
-// FirstRecord returns a body that ends without an error after its first record.
+// FirstRecord returns a body that ends without an error after the first record.
 func FirstRecord(body io.ReadCloser) io.ReadCloser {
 	pr, pw := io.Pipe()
 	go func() {

@@ -24,36 +24,36 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Exports is what a package exports that can be called.
+// Exports lists the functions and methods that a package exports.
 type Exports struct {
-	Dir string // of its source
-	// Types are those with methods, and Funcs the functions by their names: the
-	// test fails for one that is missing.
+	Dir string // the directory of its source
+	// Types are the types with methods, and Funcs the functions by name. The test fails if
+	// one is missing.
 	Types []reflect.Type
 	Funcs map[string]any
-	// Except are what is not called, and why: the beginning of its name after that
-	// of its receiver, which is nil or zero, or after "function".
+	// Except says what not to call, and why. A key is "nil " or "zero " and the start of a
+	// method's name, or "function " and the start of a function's.
 	Except map[string]string
 }
 
-// Misuse calls everything without a receiver, with one that is zero, without
-// arguments and with some, and with contexts that are nil, or have ended. None of
-// it panics, hangs or makes a request, an error is in one line, and that of a
-// missing receiver or context matches [sandbox.ErrInvalid].
+// Misuse calls everything with a nil and a zero receiver, with and without arguments, and
+// with a nil context and one that has ended. No call may panic, hang or make a request.
+// Errors have one line, and match [sandbox.ErrInvalid] if the receiver or the context is
+// missing.
 func (x Exports) Misuse(t *testing.T) {
 	t.Helper()
 	declared := x.complete(t)
 	for _, typ := range x.Types {
-		values := map[string]bool{} // methods of the value, which Go itself calls through the pointer
+		values := map[string]bool{} // methods of the value, which Go calls through the pointer
 		for m := range typ.Methods() {
 			values[m.Name] = true
 		}
-		_, isError := reflect.TypeAssert[error](reflect.New(typ)) // as with those of the standard library, a nil one is none
+		_, isError := reflect.TypeAssert[error](reflect.New(typ)) // like those of the standard library, errors are never nil pointers
 		for what, of := range map[string]reflect.Value{"nil": reflect.Zero(reflect.PointerTo(typ)), "zero": reflect.New(typ)} {
 			for m, method := range of.Methods() {
 				switch {
 				case what == "nil" && (isError || values[m.Name] || !declared[typ.Name()+"."+m.Name]), m.Name == "Format", strings.HasPrefix(m.Name, "Unmarshal"):
-					continue // packages fmt and encoding never call those so
+					continue // packages fmt and encoding never do this
 				}
 				if name := typ.Name() + "." + m.Name; !x.excepted(what + " " + name) {
 					x.call(t, name, what, method)
@@ -77,8 +77,8 @@ func (x Exports) excepted(name string) bool {
 	return false
 }
 
-// complete compares the lists with the source, and returns the methods that are
-// declared there and not those of an embedded type.
+// complete compares the lists with the source. It returns the methods that the source
+// declares, without those of embedded types.
 func (x Exports) complete(t *testing.T) (declared map[string]bool) {
 	t.Helper()
 	declared = map[string]bool{}
@@ -115,8 +115,8 @@ func (x Exports) complete(t *testing.T) (declared map[string]bool) {
 	return declared
 }
 
-// call calls a method or function with all contexts, and with and without
-// arguments. What has a receiver gets a context that lives, too.
+// call calls a method or function with all contexts, and with and without arguments. A
+// method also gets a context that has not ended.
 func (x Exports) call(t *testing.T, name, what string, fn reflect.Value) {
 	t.Helper()
 	ended, cancel := context.WithCancel(sandbox.ContextWithClient(t.Context(), canned.API(func(req *http.Request) (*http.Response, error) {
@@ -168,12 +168,12 @@ func (x Exports) call(t *testing.T, name, what string, fn reflect.Value) {
 	}
 }
 
-// fails reports whether a function returns an error, now or later.
+// fails reports whether a function returns an error, or a value that does.
 func fails(typ reflect.Type) bool {
 	return typ.NumOut() > 0 && typ.Out(typ.NumOut()-1) == reflect.TypeFor[error]()
 }
 
-// outcome returns the error of a call: its own, or that of what it has returned.
+// outcome returns the error of a call, or of the value that it has returned.
 func outcome(out []reflect.Value) error {
 	if len(out) == 0 {
 		return nil

@@ -8,15 +8,15 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// NeedBox skips the test unless sb has files of its own: in folder mode what a test
-// does outside of the sandbox's folder would be done to the machine.
+// NeedBox skips the test unless sb has its own file system. In folder mode a test could
+// change the machine outside the sandbox's folder.
 func NeedBox(tb testing.TB, sb *sandbox.Sandbox) {
 	tb.Helper()
 	probe(tb, sb, "a sandbox whose files are not the machine's", "true")
 }
 
-// NeedRoot skips the test unless commands of sb run with Sudo may change the whole
-// file system, which they may not if the emulator has no root.
+// NeedRoot skips the test unless commands of sb that run with Sudo may change the whole
+// file system. They may not if the emulator does not run as root.
 func NeedRoot(tb testing.TB, sb *sandbox.Sandbox) {
 	tb.Helper()
 	probe(tb, sb, "root in the sandbox", "touch /usr/local/needs-probe && rm /usr/local/needs-probe")
@@ -28,8 +28,8 @@ func NeedUsers(tb testing.TB, sb *sandbox.Sandbox) {
 	probe(tb, sb, "sudo and useradd in the sandbox", "command -v sudo >/dev/null || { echo no sudo; exit 1; }; useradd needs-probe && userdel needs-probe")
 }
 
-// probe runs a script with sudo where a box stands between it and the machine:
-// in folder mode commands have a variable of the emulator's.
+// probe runs a script with sudo, except in folder mode, which it recognizes by a variable
+// of the emulator.
 func probe(tb testing.TB, sb *sandbox.Sandbox, what, script string) {
 	tb.Helper()
 	script = "test -z \"$SANDBOX_BOX_ID\" || { echo 'folder mode, in which the machine would be changed'; exit 1; }; " + script

@@ -12,10 +12,10 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// AsNobody returns a command that runs tests of this program as an ordinary
-// user that may make namespaces. If this process may open /dev/net/tun, so may the
-// command: on many machines the device is root's, and a mount namespace gives the user one
-// of its own.
+// AsNobody returns a command that runs tests of this program as an ordinary user that may
+// create namespaces. If this process may open /dev/net/tun, so may the command: a mount
+// namespace gives the user a device of its own, because root owns the machine's on many
+// systems.
 func AsNobody(t *testing.T, tests string) (cmd *exec.Cmd, env string) {
 	t.Helper()
 	needs.Programs(t, "setpriv", "unshare")
@@ -30,13 +30,13 @@ func AsNobody(t *testing.T, tests string) (cmd *exec.Cmd, env string) {
 		const device = "mount -t tmpfs -o mode=755 tmpfs /dev/net && mknod -m 666 /dev/net/tun c 10 200 && "
 		become = append([]string{"unshare", "-m", "sh", "-c", device + `exec "$@"`, "sh"}, become...)
 	}
-	// A directory and a copy of this program that every user can use.
-	dir, err := os.MkdirTemp("", "nobody-") //nolint:usetesting // what t.TempDir makes, its owner alone can enter
+	// A directory and a copy of this program that every user can access.
+	dir, err := os.MkdirTemp("", "nobody-") //nolint:usetesting // only its owner can enter a directory of t.TempDir
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	require.NoError(t, os.Chmod(dir, 0o777))
-	// By another process: one that this one starts meanwhile would keep the copy open
-	// for writing, and a program that is open so can't be run.
+	// Another process copies it: a process that this one starts at the same time would keep
+	// the copy open for writing, and such a program can't be run.
 	copied := filepath.Join(dir, "program")
 	out, err := exec.Command("cp", os.Args[0], copied).CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -46,8 +46,7 @@ func AsNobody(t *testing.T, tests string) (cmd *exec.Cmd, env string) {
 	return cmd, "TMPDIR=" + dir
 }
 
-// HaveTUN reports whether this process may open the device that networks of
-// sandboxes are made of.
+// HaveTUN reports whether this process may open the device for networks of sandboxes.
 func HaveTUN() bool {
 	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
 	return err == nil && f.Close() == nil

@@ -15,9 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ProcessesWith returns the IDs, on the host, of processes that have an
-// environment variable. Root in a container may not read another user's environment, but
-// may become that user.
+// ProcessesWith returns the IDs of the host's processes that have an environment variable.
+// Root in a container may not read the environment of another user's process, but may
+// become that user.
 func ProcessesWith(t *testing.T, variable string) []int {
 	t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")

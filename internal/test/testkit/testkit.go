@@ -1,5 +1,5 @@
-// Package testkit has what tests of several packages share: sandboxes of an
-// emulator, a gateway between it and a client, and an API that is a function.
+// Package testkit has helpers for tests of several packages: sandboxes of an emulator, and
+// a gateway between the emulator and a client.
 package testkit
 
 import (
@@ -61,17 +61,17 @@ func Output(t *testing.T, sb *sandbox.Sandbox, name string, args ...string) stri
 	return out
 }
 
-// Patience is how long a test waits for what has to happen in the end. Only a
-// test that fails takes that long, on a machine of any speed.
+// Patience is how long a test waits before it fails. A test that passes does not take that
+// long, however slow the machine is.
 const Patience = 2 * time.Minute
 
-// Linger waits in real time: for a moment of chance, between two looks, or to
-// give what must not happen the time to happen. It is the only place where
-// tests do (a check of the repository looks for others): a wait that is too
-// short or too long for a machine may show less there, and fails nothing.
+// Linger sleeps in real time: for a random moment, between two checks, or to watch for
+// something that must not happen. Tests must not sleep in any other way, which lint checks.
+// On a machine for which the time is too short or too long, a test may notice less, but
+// does not fail.
 func Linger(d time.Duration) { time.Sleep(d) }
 
-// TUN is what policies need of a machine where sandboxes have namespaces.
+// TUN describes what network policies need where sandboxes have namespaces.
 const TUN = "a /dev/net/tun that this user may open, for networks of sandboxes"
 
 // Policies skips the test unless the emulator enforces network policies here.
@@ -85,8 +85,7 @@ func Policies(tb testing.TB, srv *sandboxtest.Server) {
 	}
 }
 
-// Seed returns the seed of a test that goes by chance: another one in each run,
-// or SANDBOX_TEST_SEED, which a test that fails shows.
+// Seed returns a random seed for a test, or SANDBOX_TEST_SEED, and logs it.
 func Seed(t *testing.T) uint64 {
 	t.Helper()
 	seed := rand.Uint64()
@@ -129,8 +128,8 @@ func startOn(t *testing.T, srv *sandboxtest.Server, create *sandbox.CreateOption
 	return srv, sb
 }
 
-// Lasting returns options for sessions of an hour, unless they have a timeout: no
-// session of a test is to end because the machine is slow.
+// Lasting sets a timeout of an hour, if there is none, so that no session ends because the
+// machine is slow.
 func Lasting(create *sandbox.CreateOptions) *sandbox.CreateOptions {
 	var opts sandbox.CreateOptions
 	if create != nil {
@@ -152,7 +151,7 @@ func Client(t *testing.T, srv *sandboxtest.Server, opts sandbox.ClientOptions) *
 	return client
 }
 
-// Transport returns a transport that is closed with the test.
+// Transport returns a transport whose connections are closed at the end of the test.
 func Transport(t *testing.T) *http.Transport {
 	t.Helper()
 	tr := &http.Transport{MaxIdleConnsPerHost: 64}
@@ -185,8 +184,7 @@ var OddNames = []string{
 	strings.Repeat("n", 255),
 }
 
-// StopElsewhere stops a sandbox through another client, unnoticed by this
-// handle.
+// StopElsewhere stops a sandbox through another client. The handle does not know.
 func StopElsewhere(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox) {
 	t.Helper()
 	other, err := Client(t, srv, sandbox.ClientOptions{}).Get(context.Background(), sb.Name(), &sandbox.GetOptions{NoResume: true})
@@ -195,8 +193,8 @@ func StopElsewhere(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox) {
 	require.NoError(t, err)
 }
 
-// BeginStop stops a sandbox of an emulator that is [sandboxtest.Options.Realistic],
-// through another client. It returns while the session is about to end.
+// BeginStop stops a sandbox of a [sandboxtest.Options.Realistic] emulator through another
+// client. It returns while the session is stopping.
 func BeginStop(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox) {
 	t.Helper()
 	stopped := make(chan struct{})
@@ -209,7 +207,7 @@ func BeginStop(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox) {
 		now, err := client.Get(context.Background(), sb.Name(), &sandbox.GetOptions{NoResume: true})
 		return err == nil && now.Status() == sandbox.StatusStopping
 	}, Patience, time.Millisecond)
-	srv.Advance(1500 * time.Millisecond) // after which the stop has its response
+	srv.Advance(1500 * time.Millisecond) // the stop gets its response after that time
 	<-stopped
 }
 

@@ -1,5 +1,5 @@
-// Package testmain is how the tests of a package begin and end: in an environment
-// that is the same on every machine, and without a goroutine left behind.
+// Package testmain runs the tests of a package in an environment that is the same on every
+// machine, and fails if they leak goroutines.
 package testmain
 
 import (
@@ -15,13 +15,13 @@ import (
 	"go.uber.org/goleak"
 )
 
-// patience is how long goroutines may take to end after the last test. goleak
-// itself waits for half a second, in which a busy machine may not have ended the
-// processes that they wait for.
+// patience is how long goroutines may take to end after the last test. goleak waits only
+// for half a second, and processes that they wait for may take longer to end on a busy
+// machine.
 const patience = time.Minute
 
-// Main runs the tests of a package in an [Environment] of their own, and fails if
-// they leave a goroutine behind. TestMain calls it; it does not return.
+// Main runs the tests of a package in a clean [Environment], and fails if they leak a
+// goroutine. TestMain calls it. It does not return.
 func Main(m goleak.TestingM) {
 	Environment()
 	code := m.Run()
@@ -42,13 +42,13 @@ func find() error {
 	return err
 }
 
-// cleanEnv is set in the environment that Environment has made: what a test gives
-// to a process of its own program is not a user's.
+// cleanEnv marks an environment that Environment has cleaned. A process of the test program
+// keeps the variables that a test sets for it.
 const cleanEnv = "SANDBOX_TEST_ENVIRONMENT"
 
-// Environment takes away what users may have set, and tests don't ask for:
-// credentials, proxies, options of programs such as Git and tar, languages. It sets
-// the umask that the platform has, and lets go build what tests run in any clone.
+// Environment removes variables of the user that could change tests: credentials, proxies,
+// options of programs such as Git and tar, and languages. It sets the platform's umask, and
+// makes go build work in any clone.
 func Environment() {
 	setUmask(0o022)
 	if os.Getenv(cleanEnv) != "" {
@@ -57,27 +57,27 @@ func Environment() {
 	for _, kv := range os.Environ() {
 		name, _, _ := strings.Cut(kv, "=")
 		if name != "" && !kept(name) {
-			_ = os.Unsetenv(name) // fails for names that can't be there
+			_ = os.Unsetenv(name) // fails only for impossible names
 		}
 	}
-	// Of a directory that may not be searched, which su leaves there, sh says that a
-	// program may not be executed, and env that there is none.
+	// su leaves directories in PATH that this user may not search. For a missing program,
+	// sh then reports that it can't be executed, and env that there is none.
 	dirs := slices.DeleteFunc(filepath.SplitList(os.Getenv("PATH")), func(dir string) bool {
 		_, err := os.Stat(filepath.Join(dir, "program"))
 		return errors.Is(err, fs.ErrPermission)
 	})
-	// The python3 of a version manager is a script that takes ten times as long to
-	// start as the program that it finds. The system's programs come first.
+	// A version manager's python3 is a script that starts ten times as slowly as the
+	// system's. The system's programs come first.
 	slices.SortStableFunc(dirs, func(a, b string) int { return shims(a) - shims(b) })
 	_ = os.Setenv("PATH", strings.Join(dirs, string(filepath.ListSeparator)))
-	// Git tells nothing of a clone of another user's, as a container has it, and go
-	// fails to ask for the revision of what it builds.
+	// Git refuses to read a clone of another user, as in a container, and go build would
+	// fail to ask it for the revision.
 	_ = os.Setenv("GOFLAGS", strings.TrimSpace(os.Getenv("GOFLAGS")+" -buildvcs=false"))
 	_ = os.Setenv(cleanEnv, "1")
 }
 
-// shims is 1 for a directory of scripts that a version manager such as pyenv, asdf or
-// rbenv puts before programs.
+// shims returns 1 for a directory of scripts of a version manager such as pyenv, asdf or
+// rbenv.
 func shims(dir string) int {
 	if filepath.Base(dir) == "shims" {
 		return 1
@@ -86,22 +86,21 @@ func shims(dir string) int {
 }
 
 var (
-	// keptNames are what programs need to be found and to work: of users, of the
-	// dynamic linker and certificates where systems have them elsewhere, and of
-	// Windows.
+	// keptNames are variables that programs need: those of users, of the dynamic linker and
+	// of certificates in unusual places, and those of Windows.
 	keptNames = []string{
 		"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TERM", "CI", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "XDG_CACHE_HOME", "CC", "CXX",
 		"APPDATA", "COMSPEC", "LOCALAPPDATA", "NUMBER_OF_PROCESSORS", "PATHEXT", "PROGRAMDATA", "PROGRAMFILES", "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP",
 		"USERNAME", "USERPROFILE", "WINDIR",
 	}
-	// keptPrefixes are of Go, of Nix, and of these tests.
+	// keptPrefixes are those of Go, of Nix, and of these tests.
 	keptPrefixes = []string{"GO", "CGO_", "NIX_", "SANDBOX_", "SANDBOXTEST_"}
-	// settings are of the programs that are tested.
+	// settings are variables of the programs under test.
 	settings = []string{"SANDBOX_NAME", "SANDBOX_PROJECT", "SANDBOX_SCOPE", "SANDBOX_TOKEN", "SANDBOX_BOX_ID", "SANDBOX_CONTROL_URL", "SANDBOX_CONTROL_TOKEN"}
 )
 
 func kept(name string) bool {
-	name = strings.ToUpper(name) // for Windows, and no harm elsewhere but to http_proxy, which is not kept
+	name = strings.ToUpper(name) // Windows ignores case
 	if slices.Contains(settings, name) {
 		return false
 	}

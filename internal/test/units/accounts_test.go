@@ -17,7 +17,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// here returns a Runner of programs of this machine, which counts them.
+// here returns a Runner for programs of this machine, and counts the runs.
 func here(t *testing.T, runs *int) accounts.Runner {
 	needs.Programs(t, "sh", "id")
 	return func(ctx context.Context, action string, _ bool, name string, args ...string) (string, error) {

@@ -14,8 +14,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// forms returns the two commands by which Run runs a program: the second is for an env
-// that does not split.
+// forms returns the two commands with which Run may run a program: the second is for an env
+// without -S.
 func forms(program string, args ...string) (list [][]string) {
 	_ = clean.Run(program, args, func(name string, args []string) (int, string, error) {
 		list = append(list, append([]string{name}, args...))
@@ -63,8 +63,8 @@ func TestOwnEnvironment(t *testing.T) {
 	assert.Equal(t, "env", program)
 }
 
-// TestEnvThatDoesNotSplit: Run takes the second form after a message by which some env
-// refuses -S, and after no other. A program that is missing is an error.
+// TestEnvThatDoesNotSplit: Run uses the second form only after a message with which an env
+// refuses -S. A missing program is an error.
 func TestEnvThatDoesNotSplit(t *testing.T) {
 	for _, c := range []struct {
 		code    int

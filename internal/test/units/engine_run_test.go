@@ -334,7 +334,7 @@ func TestWatchedRuns(t *testing.T) {
 				if tc.check != nil {
 					tc.check(t, s, res)
 				}
-				time.Sleep(2 * hour) // what was not waited for
+				time.Sleep(2 * hour) // ends what the run did not wait for
 			})
 		})
 	}

@@ -50,7 +50,7 @@ func TestGuard(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		dir     bool
-		leftOut string // as it is said; nothing if it is kept
+		leftOut string // the reported path; empty if the file is kept
 	}{
 		{"a/HEAD", false, "a/HEAD"},
 		{"head", false, "head"},

@@ -13,8 +13,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// TestPrivateFolder: what ends as a folder for this user alone is this user's, and nothing in it
-// can be another's.
+// TestPrivateFolder: a private folder belongs to this user, and contains nothing that
+// another user could have created.
 func TestPrivateFolder(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		needs.Other(t, "folders of users are private here by where they are")

@@ -26,7 +26,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/tarball"
 )
 
-// blockSize is how much the archive's compressor takes at a time.
+// blockSize is the block size of the archive's compressor.
 const blockSize = 512 << 10
 
 func seq(entries ...tarball.Entry) iter.Seq2[tarball.Entry, error] {
@@ -225,8 +225,8 @@ func TestBodyFailsClearly(t *testing.T) {
 	}
 }
 
-// TestBodyContinuesAfterFaults: a source that is not as stated ends nothing if its
-// entry says so, and the last entry of its name has what there is.
+// TestBodyContinuesAfterFaults: an entry may accept a source that is not as stated. The
+// last entry of that name then has the actual content.
 func TestBodyContinuesAfterFaults(t *testing.T) {
 	boom := errors.New("boom")
 	long := someText(300_000)

@@ -1,5 +1,5 @@
-// Package hostile has environments of sandboxes that change what the programs do that
-// this module runs there for itself.
+// Package hostile has environments that change the behavior of the programs that this
+// module runs in a sandbox.
 package hostile
 
 import (
@@ -9,14 +9,14 @@ import (
 	"slices"
 )
 
-// Script is the file of a sandbox that BASH_ENV and ENV name, and Text what is in it.
+// Script is the file that BASH_ENV and ENV name, and Text its content.
 const (
 	Script = "/tmp/hostile.sh"
 	Text   = "echo hello; cd /; tar() { :; }; set -f\n"
 )
 
-// Shells is the first directory of a row's PATH: its sh, if there is one, is another
-// shell than the machine's.
+// Shells is the first directory of a row's PATH. It may have an sh that is another shell
+// than the machine's.
 const Shells = "/tmp/shells"
 
 var environments = []map[string]string{
@@ -71,7 +71,7 @@ var environments = []map[string]string{
 // Row is an environment of a sandbox.
 type Row struct {
 	Env map[string]string
-	// Bash is set if sh is to be bash.
+	// Bash is set if sh should be bash.
 	Bash bool
 }
 
@@ -79,8 +79,8 @@ func (r Row) String() string {
 	return fmt.Sprint(slices.Sorted(maps.Keys(r.Env)), " bash: ", r.Bash)
 }
 
-// Rows are all environments at once and each of them, for each shell: all of that, or
-// those at once and a few by chance.
+// Rows returns, for each shell, a row with all variables at once and one for each of them.
+// Without all, it returns the former and a few random ones.
 func Rows(seed uint64, all bool) []Row {
 	together := map[string]string{}
 	var rows []Row

@@ -1,5 +1,5 @@
-// Package repository has folders that Git takes for repositories, for the tests of
-// all ways by which files come from a sandbox.
+// Package repository has folders that Git takes for repositories, for tests of every way to
+// copy files from a sandbox.
 package repository
 
 import (
@@ -15,26 +15,25 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// Kind is a folder of a sandbox whose program Git runs when it is asked for
-// the status in one of its directories.
+// Kind is a folder of a sandbox that makes git status run a program of the sandbox.
 type Kind struct {
 	Name string
-	// Files come from the sandbox, by their paths. What begins with an arrow is a
+	// Files are the files of the sandbox, by path. Content that begins with an arrow is a
 	// symbolic link.
 	Files map[string]string
-	// Here is what the folder of this machine has before.
+	// Here are the files that the local folder has before.
 	Here map[string]string
-	// In is the directory to ask for the status in.
+	// In is the directory to run git status in.
 	In string
-	// Ran is made by the program.
+	// Ran is the file that the program creates.
 	Ran string
 }
 
 // Link begins the content of a file that is a symbolic link.
 const Link = "-> "
 
-// Kinds returns one of each kind, whose programs leave files in a folder of
-// the test. They need git.
+// Kinds returns all kinds. Their programs create files in a folder of the test. It needs
+// git.
 func Kinds(t *testing.T) []Kind {
 	t.Helper()
 	needs.Programs(t, "git")
@@ -71,7 +70,7 @@ func Kinds(t *testing.T) []Kind {
 	return list
 }
 
-// Folder makes the folder of this machine, a working tree.
+// Folder creates the local folder, a working tree.
 func (r *Kind) Folder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -81,7 +80,7 @@ func (r *Kind) Folder(t *testing.T) string {
 	return dir
 }
 
-// Status asks for the status, and reports whether the program ran.
+// Status runs git status, and reports whether the program ran.
 func (r *Kind) Status(t *testing.T, folder string) bool {
 	t.Helper()
 	in := filepath.Join(folder, r.In)
