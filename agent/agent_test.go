@@ -346,8 +346,11 @@ func TestFiles(t *testing.T) {
 func TestSearch(t *testing.T) {
 	t.Parallel()
 	var seen [2][]string
+	srv := testkit.LightServer(t)
+	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	for i, spoil := range []string{"", "mkdir bin; printf '#!/bin/sh\\nexit 2\\n' >bin/grep; chmod +x bin/grep"} {
-		srv, sb := testkit.LightStart(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}})
+		sb, err := client.Create(t.Context(), testkit.Lasting(&sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}}))
+		require.NoError(t, err)
 		d := toolsFor(t, srv, sb, nil)
 		d.ok("bash", args{"command": `mkdir -p src/deep .git; cd src
 printf 'func A() {}\n\nfunc b() {}' >x.go; printf 'func C() {}\r\n' >deep/y.go; echo 'func -e' >'-e'; echo 'func N' >$'new\nline'
