@@ -78,7 +78,7 @@ var onlyHere = []method{
 	}},
 	{name: "KeepAlive", opts: &sandbox.KeepAliveOptions{}, held: []string{"Margin", "Step"}},
 	{name: "WaitForPort", opts: &sandbox.WaitForPortOptions{}, held: []string{"Path", "Status", "HTTPClient"}},
-	{name: "Shell", opts: &terminal.ShellOptions{}, held: []string{"Command", "Args", "Env", "Cwd", "Sudo", "Cols", "Rows", "PingInterval"}},
+	{name: "Shell", opts: &terminal.ShellOptions{}, held: []string{"Command", "Args", "Env", "Cwd", "Sudo", "Cols", "Rows"}},
 	{name: "EnsureCommand", opts: &sandbox.EnsureOptions{}, held: []string{"Port", "Log", "Cwd", "Env", "Sudo"}},
 	{name: "Transport", opts: &preview.Options{}, held: []string{"MaxWait", "Base", "Idle", "Start"}},
 	{name: "Reattach", opts: &sandbox.ReattachOptions{}, held: []string{"Attempts", "Wait"}, plain: plain{"Limit": reattachLimit}},
