@@ -20,7 +20,7 @@ import (
 )
 
 // PolicyMode is the mode of a network policy without lists. The API may report
-// others.
+// other modes than the two constants.
 type PolicyMode string
 
 // The modes of a network policy.
@@ -39,10 +39,12 @@ const redactedHeader = "<redacted>"
 //   - Rules, domains with rules for the requests to them.
 //
 // Subnets can be combined with the last two. A policy denies what it does not
-// allow, so the zero value denies everything. A nil slice or map is not sent,
-// an empty one is. JSON is that of the JavaScript SDK, without header values,
-// which are never printed either. A policy of the API with parts that this version
-// does not know can't be sent back, since that might open what they close.
+// allow, so the zero value denies everything. An empty slice or map is sent, a nil
+// one is not.
+//
+// A policy has the JSON of the JavaScript SDK. The values of headers are redacted
+// there and wherever a policy is printed. A policy from the API with parts that this
+// version does not know can't be sent back: without them it might allow more.
 type NetworkPolicy struct {
 	// Mode is [PolicyAllowAll], the default of a sandbox, or [PolicyDenyAll];
 	// empty if the other fields decide.
@@ -62,8 +64,9 @@ type NetworkPolicy struct {
 	// everything that is allowed.
 	DenySubnets []string
 
-	// unread marks a policy of the API with parts that this version does not know.
-	unread bool
+	// incomplete marks a policy from the API that has parts which this version does
+	// not know.
+	incomplete bool
 }
 
 // PolicyRule applies to requests to a domain. Exactly one of Transform,
@@ -208,9 +211,9 @@ func checkSubnets(at string, subnets []string) error {
 
 func (r *PolicyRule) check(at string) error {
 	switch {
-	case r.kinds() > 1:
+	case r.actions() > 1:
 		return invalid(at, "Transform, ForwardURL and Response can't be used together")
-	case r.kinds() == 0:
+	case r.actions() == 0:
 		return invalid(at, "Transform, ForwardURL or Response is needed; for a domain without rules leave the list empty")
 	case r.Response != nil:
 		if err := r.Response.check(at + ".Response"); err != nil {
@@ -232,8 +235,8 @@ func (r *PolicyRule) check(at string) error {
 	return r.Match.check(at + ".Match")
 }
 
-// kinds counts the actions of the rule. There must be exactly one.
-func (r *PolicyRule) kinds() int {
+// actions counts the actions of the rule. There must be exactly one.
+func (r *PolicyRule) actions() int {
 	n := 0
 	for _, set := range []bool{r.Transform != nil, r.ForwardURL != "", r.Response != nil} {
 		if set {
@@ -269,7 +272,7 @@ func (t *PolicyTransform) check(at string) error {
 		case !isToken(name):
 			return invalid(at+".Headers", "%q can't be the name of a header", name)
 		case value == redactedHeader:
-			return redactedError(fmt.Sprintf("%s.Headers[%q]", at, name))
+			return invalid(fmt.Sprintf("%s.Headers[%q]", at, name), "holds the placeholder %s that stands for a value read from the API: put the value in before the policy is written", redactedHeader)
 		case strings.ContainsAny(value, "\r\n\x00"):
 			return invalid(at+".Headers", "the value of %s contains a line break or NUL", name)
 		}
@@ -277,15 +280,10 @@ func (t *PolicyTransform) check(at string) error {
 	return nil
 }
 
-func redactedError(at string) error {
-	return invalid(at, "holds the placeholder %s that stands for a value read from the API: put the value in before the policy is written", redactedHeader)
-}
-
+// isToken reports whether s can be the name of a header.
 func isToken(s string) bool {
-	ok := func(c rune) bool {
-		return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c < 0x80 && strings.ContainsRune("!#$%&'*+-.^_`|~", c)
-	}
-	return s != "" && strings.IndexFunc(s, func(c rune) bool { return !ok(c) }) < 0
+	const chars = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~"
+	return s != "" && strings.Trim(s, chars) == ""
 }
 
 func (m *PolicyMatch) check(at string) error {
@@ -361,14 +359,14 @@ func (r *PolicyResponse) check(at string) error {
 	return nil
 }
 
-// policyJSON is the JSON of a policy. It has two forms: the public one, which is the
-// JavaScript SDK's, and the one in requests. Only requests contain the values of headers.
+// policyJSON is the JSON of a policy. The public form is the JavaScript SDK's, with
+// redacted values of headers. The form of requests has the values, and an object in
+// place of a mode alone.
 type policyJSON struct {
-	Mode    PolicyMode     `json:"mode,omitempty"`
-	Allow   any            `json:"allow,omitempty"`
-	Subnets *policySubnets `json:"subnets,omitempty"`
-	// Unread tells readers of the public form that the policy can't be written back.
-	Unread bool `json:"unread,omitempty"`
+	Mode       PolicyMode     `json:"mode,omitempty"`
+	Allow      any            `json:"allow,omitempty"`
+	Subnets    *policySubnets `json:"subnets,omitempty"`
+	Incomplete bool           `json:"incomplete,omitempty"`
 }
 
 type policySubnets struct {
@@ -383,7 +381,8 @@ func (p *NetworkPolicy) subnets() *policySubnets {
 	return &policySubnets{p.AllowSubnets, p.DenySubnets}
 }
 
-// encodedRule is a [PolicyRule] that encodes the values of headers.
+// encodedRule is the JSON of a [PolicyRule]. It encodes the values of headers as they
+// are, unlike [PolicyHeaders].
 type encodedRule struct {
 	Match      *PolicyMatch       `json:"match,omitempty"`
 	Transform  []encodedTransform `json:"transform,omitzero"`
@@ -397,16 +396,16 @@ type encodedTransform struct {
 
 // encode returns the form of requests, or the public one.
 func (p *NetworkPolicy) encode(request bool) ([]byte, error) {
-	doc := policyJSON{Mode: p.Mode, Unread: p.unread && !request}
-	switch {
-	case p.Mode != "" && !request && !p.unread:
+	if p.Mode != "" && !p.incomplete && !request {
 		return json.Marshal(p.Mode)
-	case p.Mode != "":
-	case p.Rules != nil:
-		doc.Subnets, doc.Allow = p.subnets(), p.encodeRules(request)
-	default:
+	}
+	doc := policyJSON{Mode: p.Mode, Incomplete: p.incomplete}
+	if p.Mode == "" {
 		doc.Subnets = p.subnets()
-		if p.Allow != nil {
+		switch {
+		case p.Rules != nil:
+			doc.Allow = p.encodeRules(request)
+		case p.Allow != nil:
 			doc.Allow = p.Allow
 		}
 	}
@@ -426,27 +425,31 @@ func (p *NetworkPolicy) encodeRules(request bool) map[string][]encodedRule {
 	for domain, rules := range p.Rules {
 		out[domain] = make([]encodedRule, len(rules))
 		for i, r := range rules {
-			rule := encodedRule{Match: r.Match, ForwardURL: r.ForwardURL, Response: r.Response}
-			if r.Transform != nil {
-				rule.Transform = make([]encodedTransform, len(r.Transform))
-			}
-			for j, t := range r.Transform {
-				rule.Transform[j].Headers = t.Headers
-				if !request {
-					rule.Transform[j].Headers = t.Headers.redacted()
-				}
-			}
-			if !request {
-				rule.ForwardURL = redactedURL(r.ForwardURL)
-			}
-			out[domain][i] = rule
+			out[domain][i] = r.encode(request)
 		}
 	}
 	return out
 }
 
-// redactedURL returns a proxy's URL, or a redacted one if it may contain a secret. Such a
-// URL can't be sent either.
+func (r PolicyRule) encode(request bool) encodedRule {
+	out := encodedRule{Match: r.Match, ForwardURL: r.ForwardURL, Response: r.Response}
+	if !request {
+		out.ForwardURL = redactedURL(r.ForwardURL)
+	}
+	if r.Transform != nil {
+		out.Transform = make([]encodedTransform, len(r.Transform))
+	}
+	for i, t := range r.Transform {
+		out.Transform[i].Headers = t.Headers
+		if !request {
+			out.Transform[i].Headers = t.Headers.redacted()
+		}
+	}
+	return out
+}
+
+// redactedURL returns the URL of a proxy, or the placeholder if the URL may contain a
+// secret. checkForwardURL refuses such a URL.
 func redactedURL(text string) string {
 	if u, err := url.Parse(text); err != nil || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return redactedHeader
@@ -480,11 +483,7 @@ func (r PolicyRule) Format(f fmt.State, verb rune) { redact.Struct(f, verb, r) }
 
 // MarshalJSON encodes the rule with redacted header values, and with a redacted
 // ForwardURL if that has a password, a query or a fragment.
-func (r PolicyRule) MarshalJSON() ([]byte, error) {
-	type rule PolicyRule
-	r.ForwardURL = redactedURL(r.ForwardURL)
-	return json.Marshal(rule(r))
-}
+func (r PolicyRule) MarshalJSON() ([]byte, error) { return json.Marshal(r.encode(false)) }
 
 // Format prints the transform without the values of headers, for every verb.
 func (t PolicyTransform) Format(f fmt.State, verb rune) { redact.Struct(f, verb, t) }
@@ -506,7 +505,8 @@ func (p NetworkPolicy) MarshalJSON() ([]byte, error) { return p.encode(false) }
 // matches [ErrInvalid] and names the field, but no header value.
 func ParseNetworkPolicy(data []byte) (*NetworkPolicy, error) {
 	p := new(NetworkPolicy)
-	switch err := json.Unmarshal(bytes.TrimPrefix(data, []byte("\ufeff")), p); {
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	switch err := json.Unmarshal(data, p); {
 	case err != nil:
 		return nil, invalid("network policy", "%s", strings.TrimPrefix(err.Error(), "network policy: "))
 	case string(bytes.TrimSpace(data)) == "null":
@@ -539,22 +539,24 @@ func (p *NetworkPolicy) decode(data []byte) error {
 		}
 		return err
 	}
-	var allow json.RawMessage
+	var allow json.RawMessage // a list of domains, or an object of rules
 	doc := policyJSON{Allow: &allow}
 	if err := wire.DecodeStrictly(data, &doc); err != nil {
 		return err
 	}
-	p.Mode, p.unread = doc.Mode, doc.Unread
+	p.Mode, p.incomplete = doc.Mode, doc.Incomplete
 	if s := doc.Subnets; s != nil {
 		p.AllowSubnets, p.DenySubnets = s.Allow, s.Deny
 		if p.subnets() == nil {
-			p.AllowSubnets = []string{}
+			p.AllowSubnets = []string{} // so that the object is sent again
 		}
 	}
 	var err error
-	if len(allow) > 0 && allow[0] == '[' {
+	switch {
+	case len(allow) == 0:
+	case allow[0] == '[':
 		err = json.Unmarshal(allow, &p.Allow)
-	} else if len(allow) > 0 {
+	default:
 		err = wire.DecodeStrictly(allow, &p.Rules)
 	}
 	if err != nil {
@@ -563,18 +565,19 @@ func (p *NetworkPolicy) decode(data []byte) error {
 	return nil
 }
 
-// policyError describes a mistake in a policy's JSON in JSON's terms, not Go's.
+// policyError describes a mistake in a policy's JSON in JSON's terms, not Go's. The text
+// before "json: " says where the mistake is.
 func policyError(data []byte, err error) error {
-	before, name, unknown := strings.Cut(err.Error(), "json: unknown field ")
-	switch wrong, isType := errors.AsType[*json.UnmarshalTypeError](err); {
-	case unknown && bytes.Contains(data, []byte(`"allowedDomains"`)):
-		return errors.New(before + "unknown field " + name + ": this is the API's own form; here a policy has mode, allow and subnets")
-	case unknown:
-		return errors.New(before + "unknown field " + name)
-	case isType:
-		before, _, _ = strings.Cut(err.Error(), "json: ")
+	where, what, _ := strings.Cut(err.Error(), "json: ")
+	if strings.HasPrefix(what, "unknown field ") {
+		if bytes.Contains(data, []byte(`"allowedDomains"`)) {
+			what += ": this is the API's own form; here a policy has mode, allow and subnets"
+		}
+		return errors.New(where + what)
+	}
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		if wrong.Field != "" {
-			before += wrong.Field + ": "
+			where += wrong.Field + ": "
 		}
 		needed := "an object"
 		switch wrong.Type.Kind() {
@@ -587,15 +590,14 @@ func policyError(data []byte, err error) error {
 		case reflect.Slice:
 			needed = "a list"
 		}
-		return fmt.Errorf("%s%s is needed, not %s", before, needed, wrong.Value)
+		return fmt.Errorf("%s%s is needed, not %s", where, needed, wrong.Value)
 	}
 	return err
 }
 
-// toWire checks the policy and returns its request form, which shares nothing
-// with p. An error names the rule.
+// toWire checks the policy and returns the form of requests. An error names the rule.
 func (p *NetworkPolicy) toWire() (json.RawMessage, error) {
-	if p.unread {
+	if p.incomplete {
 		return nil, invalid("NetworkPolicy", "was read with parts that this version does not know, which would be lost if it was written back: make a new one")
 	}
 	if err := p.check(); err != nil {
@@ -604,17 +606,17 @@ func (p *NetworkPolicy) toWire() (json.RawMessage, error) {
 	return p.encode(true)
 }
 
-// networkPolicyFromWire converts the API's form of a policy to the public one.
-// The names of headers are known, their values are not. If there are rules, the
-// result has the form of Rules, with injections first.
+// networkPolicyFromWire converts a policy in a response. The values of its headers are
+// placeholders, because responses contain only the names. If there are rules, the
+// result has Rules and no Allow.
 func networkPolicyFromWire(w *wire.NetworkPolicy) *NetworkPolicy {
 	switch {
 	case w == nil:
 		return nil
 	case w.Mode != "" && w.Mode != "custom":
-		return &NetworkPolicy{Mode: PolicyMode(w.Mode), unread: w.Unread}
+		return &NetworkPolicy{Mode: PolicyMode(w.Mode), incomplete: w.Incomplete}
 	}
-	p := &NetworkPolicy{AllowSubnets: slices.Clone(w.AllowedCIDRs), DenySubnets: slices.Clone(w.DeniedCIDRs), unread: w.Unread}
+	p := &NetworkPolicy{AllowSubnets: slices.Clone(w.AllowedCIDRs), DenySubnets: slices.Clone(w.DeniedCIDRs), incomplete: w.Incomplete}
 	if len(w.InjectionRules) == 0 && len(w.ForwardRules) == 0 && len(w.ResponseRules) == 0 {
 		p.Allow = slices.Clone(w.AllowedDomains)
 		return p
@@ -624,14 +626,14 @@ func networkPolicyFromWire(w *wire.NetworkPolicy) *NetworkPolicy {
 		p.Rules[domain] = []PolicyRule{}
 	}
 	add := func(domain string, match json.RawMessage, rule PolicyRule) {
-		if rule.kinds() == 0 { // has an action of a form that this version does not know
-			p.unread = true
+		if rule.actions() == 0 { // the action's form is unknown
+			p.incomplete = true
 			return
 		}
 		if len(match) > 0 && string(match) != "null" {
 			rule.Match = new(PolicyMatch)
 			if wire.DecodeStrictly(match, rule.Match) != nil {
-				*rule.Match, p.unread = PolicyMatch{}, true
+				*rule.Match, p.incomplete = PolicyMatch{}, true
 			}
 		}
 		p.Rules[domain] = append(p.Rules[domain], rule)

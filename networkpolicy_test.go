@@ -15,9 +15,7 @@ import (
 
 func wireText(t *testing.T, p *NetworkPolicy) string {
 	t.Helper()
-	v, err := p.toWire()
-	require.NoError(t, err)
-	text, err := json.Marshal(v)
+	text, err := p.toWire()
 	require.NoError(t, err)
 	return string(text)
 }
@@ -123,26 +121,26 @@ func TestNetworkPolicyReadAndWriteBack(t *testing.T) {
 		"nothing":       {`{"mode":"custom"}`, `{}`, `{}`},
 		"empty lists":   {`{"mode":"custom","allowedDomains":[],"allowedCIDRs":[],"deniedCIDRs":[],"injectionRules":[],"forwardRules":[]}`, `{"allow":[],"subnets":{"allow":[],"deny":[]}}`, `{"allow":[],"subnets":{"allow":[],"deny":[]}}`},
 		"one subnet":    {`{"mode":"custom","deniedCIDRs":["10.0.0.0/8"]}`, `{"subnets":{"deny":["10.0.0.0/8"]}}`, `{"subnets":{"deny":["10.0.0.0/8"]}}`},
-		"unknown match": {`{"mode":"custom","forwardRules":[{"domain":"a.com","forwardURL":"https://p.com","match":{"path":{"glob":"/*"},"port":[1,2]}}]}`, `{"allow":{"a.com":[{"forwardURL":"https://p.com","match":{}}]},"unread":true}`, "does not know"},
+		"unknown match": {`{"mode":"custom","forwardRules":[{"domain":"a.com","forwardURL":"https://p.com","match":{"path":{"glob":"/*"},"port":[1,2]}}]}`, `{"allow":{"a.com":[{"forwardURL":"https://p.com","match":{}}]},"incomplete":true}`, "does not know"},
 		"a response of another form": {
 			`{"mode":"custom","allowedDomains":["b.com"],"responseRules":[{"domain":"a.com","statusCode":403},{"domain":"b.com","response":{"statusCode":404}}]}`,
-			`{"allow":{"b.com":[{"response":{"statusCode":404}}]},"unread":true}`, "does not know",
+			`{"allow":{"b.com":[{"response":{"statusCode":404}}]},"incomplete":true}`, "does not know",
 		},
 		"no response": {
 			`{"mode":"custom","responseRules":[{"domain":"a.com"},{"domain":"b.com","response":"403"}]}`,
-			`{"allow":{},"unread":true}`, "does not know",
+			`{"allow":{},"incomplete":true}`, "does not know",
 		},
 		"more in a response": {
 			`{"mode":"custom","responseRules":[{"domain":"a.com","response":{"statusCode":403,"delay":5}}]}`,
-			`{"allow":{"a.com":[{"response":{"statusCode":403}}]},"unread":true}`, "does not know",
+			`{"allow":{"a.com":[{"response":{"statusCode":403}}]},"incomplete":true}`, "does not know",
 		},
 		"lists of another form": {
 			`{"mode":"custom","allowedDomains":["a.com",{"name":"b.com"}],"deniedCIDRs":"10.0.0.0/8","forwardRules":{}}`,
-			`{"allow":["a.com",""],"unread":true}`, "does not know",
+			`{"allow":["a.com",""],"incomplete":true}`, "does not know",
 		},
-		"not an object": {`["deny-all"]`, `{"unread":true}`, "does not know"},
+		"not an object": {`["deny-all"]`, `{"incomplete":true}`, "does not know"},
 		"no place to forward to": {
-			`{"mode":"custom","forwardRules":[{"domain":"a.com"}]}`, `{"allow":{},"unread":true}`, "does not know",
+			`{"mode":"custom","forwardRules":[{"domain":"a.com"}]}`, `{"allow":{},"incomplete":true}`, "does not know",
 		},
 		"injections first": {
 			`{"mode":"custom","allowedDomains":["*"],"forwardRules":[{"domain":"constructor","forwardURL":"https://p.com","match":null}],"injectionRules":[{"domain":"constructor","headerNames":["a"],"match":{"method":["POST"]}},{"domain":"z.com"}]}`,
@@ -174,13 +172,13 @@ func TestNetworkPolicyReadAndWriteBack(t *testing.T) {
 }
 
 func TestNetworkPolicyMatchOfAnotherForm(t *testing.T) {
-	for match, shown := range map[string]string{`["odd"]`: `{}`, `{"path":{"exact":1}}`: `{}`, `{"path":{"exact":"/"},"PATH":{"exact":"/x"}}`: `{}`} {
+	for _, match := range []string{`["odd"]`, `{"path":{"exact":1}}`, `{"path":{"exact":"/"},"PATH":{"exact":"/x"}}`} {
 		p := networkPolicyFromWire(&wire.NetworkPolicy{Mode: "custom", ForwardRules: []wire.ForwardRule{
 			{Domain: "a.com", ForwardURL: "https://p.com", Match: json.RawMessage(match)},
 		}})
 		text, err := json.Marshal(p)
 		require.NoError(t, err)
-		assert.JSONEq(t, `{"allow":{"a.com":[{"forwardURL":"https://p.com","match":`+shown+`}]},"unread":true}`, string(text))
+		assert.JSONEq(t, `{"allow":{"a.com":[{"forwardURL":"https://p.com","match":{}}]},"incomplete":true}`, string(text))
 		var read NetworkPolicy
 		require.NoError(t, json.Unmarshal(text, &read))
 		for _, p := range []*NetworkPolicy{p, &read} {
@@ -248,13 +246,14 @@ func TestParseNetworkPolicy(t *testing.T) {
 		`{} {}`:                             `invalid character '{' after top-level value`,
 		"{\"allow\":[\"ü\",\"\xff\"]}":      `is not UTF-8`,
 		`null`:                              `is null`,
+		"\ufeffnull":                        `is null`,
 		`[]`:                                `an object is needed, not array`,
 		`"alow-all"`:                        `"alow-all" is not "allow-all" or "deny-all"`,
 		`{"mode":"deny-all","allow":["*"]}`: `Mode`,
 		`{"allow":{"a.example":[{"match":{"path":{"exact":"/"},"PATH":{"exact":"/x"}}}]}}`: `"PATH" comes twice`,
 		`{"mode":"open"}`:                       `"open" is not`,
 		`{"alow":[]}`:                           `unknown field "alow"`,
-		`{"unread":true}`:                       `does not know`,
+		`{"incomplete":true}`:                   `does not know`,
 		`{"allow":[],"\u0061llow":["*"]}`:       `"allow" comes twice`,
 		`{"allow":true}`:                        `allow: an object is needed, not bool`,
 		`{"allow":["a b"]}`:                     `Allow[0]: "a b" is not a domain`,
@@ -293,7 +292,7 @@ func FuzzParseNetworkPolicy(f *testing.F) {
 		var want NetworkPolicy
 		require.NoError(t, json.Unmarshal(bytes.TrimPrefix(data, []byte("\ufeff")), &want))
 		assert.True(t, same(got, &want))
-		assert.False(t, got.unread, "all of it is understood")
+		assert.False(t, got.incomplete, "all of it is understood")
 	})
 }
 
@@ -368,10 +367,8 @@ func FuzzNetworkPolicyFromWire(f *testing.F) {
 				}
 			}
 		}
-		if v, err := p.toWire(); err == nil {
-			text, err := json.Marshal(v)
-			require.NoError(t, err)
-			require.NotEmpty(t, text)
+		if request, err := p.toWire(); err == nil {
+			require.True(t, json.Valid(request))
 		}
 		var back NetworkPolicy
 		require.NoError(t, json.Unmarshal(text, &back))
@@ -415,5 +412,5 @@ func FuzzNetworkPolicyJSON(f *testing.F) {
 func same(p, q *NetworkPolicy) bool {
 	a, errA := p.encode(true)
 	b, errB := q.encode(true)
-	return errA == nil && errB == nil && bytes.Equal(a, b) && p.unread == q.unread
+	return errA == nil && errB == nil && bytes.Equal(a, b)
 }

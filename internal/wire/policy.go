@@ -18,8 +18,9 @@ type NetworkPolicy struct {
 	InjectionRules []InjectionRule `json:"injectionRules,omitzero"`
 	ForwardRules   []ForwardRule   `json:"forwardRules,omitzero"`
 	ResponseRules  []ResponseRule  `json:"responseRules,omitzero"`
-	// Unread says that the response has parts of an unknown name or form.
-	Unread bool `json:"-"`
+	// Incomplete says that parts of the response had an unknown name or form and are
+	// missing here.
+	Incomplete bool `json:"-"`
 }
 
 // InjectionRule names the headers that are set on requests to a domain.
@@ -65,7 +66,7 @@ func (p *NetworkPolicy) UnmarshalJSON(data []byte) error {
 	var read plain
 	err := DecodeStrictly(data, &read)
 	*p = NetworkPolicy(read)
-	p.Unread = err != nil
+	p.Incomplete = err != nil
 	return nil
 }
 

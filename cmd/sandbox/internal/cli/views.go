@@ -68,10 +68,10 @@ const customMode = "custom"
 // policyView is a network policy, always as an object. In custom mode each domain has
 // rules, which may be empty.
 type policyView struct {
-	Mode    string                          `json:"mode"`
-	Allow   map[string][]sandbox.PolicyRule `json:"allow,omitempty"`
-	Subnets *subnetsView                    `json:"subnets,omitempty"`
-	Unread  bool                            `json:"unread,omitempty"`
+	Mode       string                          `json:"mode"`
+	Allow      map[string][]sandbox.PolicyRule `json:"allow,omitempty"`
+	Subnets    *subnetsView                    `json:"subnets,omitempty"`
+	Incomplete bool                            `json:"incomplete,omitempty"`
 }
 
 type subnetsView struct {
@@ -96,7 +96,7 @@ func viewPolicy(p *sandbox.NetworkPolicy) *policyView {
 		v.Subnets = &subnetsView{p.AllowSubnets, p.DenySubnets}
 	}
 	if text, err := json.Marshal(p); err == nil {
-		_ = json.Unmarshal(text, &struct{ Unread *bool }{&v.Unread}) // a mode alone is no object
+		_ = json.Unmarshal(text, &struct{ Incomplete *bool }{&v.Incomplete}) // a mode alone is no object
 	}
 	return v
 }
