@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -57,44 +58,42 @@ func (f *FileSystem) Create(ctx context.Context, name string, opts *WriterOption
 	if w.mode.Type() != 0 {
 		return nil, invalid("Mode", "%v is not the mode of a file", w.mode)
 	}
-	w.part = coreutils.Dir(name) + "/.write-" + rand.Text()
 	return w, nil
 }
 
 // FileWriter writes a file of a sandbox. It is not safe for concurrent use.
 //
-// The API accepts only whole files. The writer therefore uploads pieces of 8 MiB
-// to /tmp, one after the other, and runs a command for each that appends it to a file
-// next to the one to be written. The command checks the SHA-256 of the piece,
-// and the last one gives the file its name. A file of up to 8 MiB takes two
-// requests, and 8 MiB are held in memory.
+// The API accepts only whole files. The writer therefore uploads pieces of 8 MiB to
+// /tmp, one after the other. For each piece it runs a command that checks the SHA-256
+// and appends the piece to a temporary file in the directory of the final one. The last
+// command renames that file. A file of up to 8 MiB takes two requests. The writer holds
+// 8 MiB in memory.
 //
-// A writer outlives the session that it was created in only if what it has
-// written does: it fails if the sandbox has lost that, because it is not
-// persistent or its machine crashed. After an error nothing of the file is
-// left; cleaning up may take two seconds, even if ctx has ended.
+// If the session ends, the writer continues in the next one. It fails if the sandbox
+// has lost the pieces, because it is not persistent or its machine crashed. After an
+// error the writer removes its files from the sandbox, which may take two seconds, even
+// if ctx has ended.
 type FileWriter struct {
 	ctx   context.Context
 	fs    *FileSystem
 	name  string
-	part  string // where the pieces are joined
 	mode  fs.FileMode
 	meter *meter
 
-	buf    []byte
-	begun  bool // the part may exist
+	buf    []byte // up to pieceSize bytes that are not uploaded yet
+	part   string // the temporary file that the pieces are appended to; empty before the first
 	closed bool
-	err    error
+	err    error // the first, which ends the writer
 
-	joining chan error // the outcome of the command that runs; nil for none
-	// The rest belongs to that command while it runs.
+	joining chan error // receives the result of the running join; nil if none runs
+	// The running join uses the fields below.
 	joined int64    // the length of the part
 	made   bool     // directories were made
-	trash  []string // temporary files that may be left in the sandbox
+	trash  []string // temporary files that may remain in the sandbox
 }
 
-// Write implements [io.Writer]. It returns after the upload of what fills a piece,
-// and keeps the rest for a later call.
+// Write implements [io.Writer]. It uploads each piece that p completes, and keeps the
+// rest for a later call.
 func (w *FileWriter) Write(p []byte) (int, error) {
 	if w == nil || w.fs == nil {
 		return 0, errZeroFile
@@ -102,21 +101,21 @@ func (w *FileWriter) Write(p []byte) (int, error) {
 	if w.closed {
 		return 0, &fs.PathError{Op: "write", Path: w.name, Err: fs.ErrClosed}
 	}
+	if w.buf == nil && len(p) > 0 {
+		w.buf = make([]byte, 0, pieceSize)
+	}
 	n := 0
 	for len(p) > 0 && w.err == nil {
 		switch {
 		case w.ctx.Err() != nil:
 			w.fail("write", w.ctx.Err())
-			continue
-		case w.buf == nil:
-			w.buf = make([]byte, 0, pieceSize)
-		case len(w.buf) == cap(w.buf):
+		case len(w.buf) == pieceSize:
 			w.flush("write", nil)
-			continue
+		default:
+			m := min(len(p), pieceSize-len(w.buf))
+			w.buf = append(w.buf, p[:m]...)
+			n, p = n+m, p[m:]
 		}
-		m := copy(w.buf[len(w.buf):cap(w.buf)], p)
-		w.buf = w.buf[:len(w.buf)+m]
-		n, p = n+m, p[m:]
 	}
 	return n, w.err
 }
@@ -164,34 +163,37 @@ func (w *FileWriter) fail(op string, err error) {
 	w.err = &fs.PathError{Op: op, Path: w.name, Err: reason(fileReason(err))}
 }
 
-// flush uploads the buffer and joins it to the part, which becomes the file if to is
-// not nil. Otherwise the command runs during the next upload. An empty file needs a
-// piece too: it tells the first run of the command from a repeated one that arrives
-// late and must do nothing.
+// flush uploads the buffer as a piece, waits for the join of the previous piece, and
+// starts the join of this one, which runs during the next upload. The last piece comes
+// with the file's placement, and flush waits for its join. An empty file has a piece as
+// well: a late repetition of the join finds no piece and does nothing.
 func (w *FileWriter) flush(op string, to *coreutils.Placement) {
 	piece, tried, err := w.fs.uploadPiece(w.ctx, w.buf)
-	if joinErr := w.wait(); err == nil {
-		err = joinErr
-	}
+	err = cmp.Or(err, w.waitJoin())
 	w.trash = append(w.trash, tried...)
-	if err == nil {
-		w.buf = w.buf[:0]
-		w.meter.add(w.name, int(piece.Size))
-		w.begun, w.joining = true, make(chan error, 1)
-		go func() { w.joining <- w.join(piece, to) }()
-		if to != nil {
-			err = w.wait()
-		}
-	} else if piece.Path != "" {
-		w.trash = append(w.trash, piece.Path)
-	}
 	if err != nil {
+		if piece.Path != "" {
+			w.trash = append(w.trash, piece.Path)
+		}
 		w.fail(op, err)
+		return
+	}
+	w.buf = w.buf[:0]
+	w.meter.add(w.name, int(piece.Size))
+	if w.part == "" {
+		w.part = coreutils.Dir(w.name) + "/.write-" + rand.Text()
+	}
+	w.joining = make(chan error, 1)
+	go func() { w.joining <- w.join(piece, to) }()
+	if to != nil {
+		if err := w.waitJoin(); err != nil {
+			w.fail(op, err)
+		}
 	}
 }
 
-// wait waits for the command that joins a piece.
-func (w *FileWriter) wait() error {
+// waitJoin waits for the running join and returns its error.
+func (w *FileWriter) waitJoin() error {
 	if w.joining == nil {
 		return nil
 	}
@@ -200,8 +202,8 @@ func (w *FileWriter) wait() error {
 	return err
 }
 
-// join runs the command that joins a piece. It is idempotent, so it is retried if
-// the response is lost.
+// join runs the command that appends a piece to the part and, if to is not nil, renames
+// the part. The command is idempotent, so join repeats it if its outcome is unknown.
 func (w *FileWriter) join(piece coreutils.Piece, to *coreutils.Placement) error {
 	for attempt := 1; ; attempt++ {
 		made, err := w.fs.tools(w.part).Join(w.ctx, w.part, w.joined, piece, to, attempt > 1)
@@ -220,8 +222,8 @@ func (w *FileWriter) join(piece coreutils.Piece, to *coreutils.Placement) error 
 	}
 }
 
-// interrupted reports whether a command may have done only part of its work:
-// its outcome is unknown, or it was killed, as when its session stops.
+// interrupted reports whether a command may have done only part of its work: its
+// outcome is unknown, or it was killed because its session stopped.
 func interrupted(err error) bool {
 	if e, ok := errors.AsType[*coreutils.Error](err); ok {
 		return e.ExitCode == 128+int(SIGKILL) || e.ExitCode == 128+int(SIGTERM)
@@ -230,19 +232,19 @@ func interrupted(err error) bool {
 	return broken || errors.Is(err, ErrOutcomeUnknown)
 }
 
-// drop removes everything that exists of the file.
+// drop removes the part and the pieces.
 func (w *FileWriter) drop() {
-	_ = w.wait() // its error is not the first
+	_ = w.waitJoin() // the file is discarded anyway
 	w.buf = nil
-	if w.begun {
+	if w.part != "" {
 		w.trash = append(w.trash, w.part)
 	}
 	w.fs.discard(w.ctx, w.trash...)
 }
 
-// discard removes our temporary files in the sandbox, even if ctx has ended,
-// but starts no session to do so. Its failure is not reported, since the caller
-// can't act on it.
+// discard removes temporary files of this package from the sandbox, even if ctx has
+// ended, but starts no session for that. It reports no failure, because the caller can't
+// act on one.
 func (f *FileSystem) discard(ctx context.Context, paths ...string) {
 	if len(paths) == 0 {
 		return
@@ -256,12 +258,12 @@ func (f *FileSystem) discard(ctx context.Context, paths ...string) {
 		}
 	}
 	name, args := coreutils.Carry("rm", append([]string{"-f", "--"}, paths...))
-	for range 2 { // the request for the first may be lost
+	for range 2 { // the first request may be lost
 		attempt, stop := context.WithTimeout(ctx, cleanupTime/2)
 		_, err := program{name: name, args: args, paths: paths, spared: true}.run(attempt, on)
-		late := attempt.Err() != nil
+		timedOut := attempt.Err() != nil
 		stop()
-		if !late && (err == nil || !interrupted(err)) {
+		if !timedOut && !interrupted(err) {
 			return
 		}
 	}
@@ -305,36 +307,39 @@ func (f *FileSystem) appendFile(ctx context.Context, name string, data []byte) (
 	if len(data) <= maxInline {
 		return f.tools(name).Append(ctx, name, data)
 	}
-	for first := true; first || len(data) > 0; first = false {
+	for len(data) > 0 && err == nil {
 		part := data[:min(len(data), coreutils.MaxWrite)]
 		data = data[len(part):]
-		for attempt := 1; ; attempt++ {
-			piece, tried, err := f.uploadPiece(ctx, part)
-			if err == nil {
-				var madeNow bool
-				madeNow, err = f.tools(name).AppendPiece(ctx, name, piece)
-				made = made || madeNow
-				if _, ran := errors.AsType[*coreutils.Error](err); err != nil && !ran {
-					tried = append(tried, piece.Path)
-				}
-			}
-			f.discard(ctx, tried...)
-			if err == nil {
-				break
-			}
-			if !errors.Is(err, coreutils.ErrLost) || attempt == appendAttempts {
-				return made, err
-			}
-			// The piece was gone, and nothing was appended.
-		}
+		var madeNow bool
+		madeNow, err = f.appendUpload(ctx, name, part)
+		made = made || madeNow
 	}
-	return made, nil
+	return made, err
 }
 
-// uploadPiece writes data to a new file in /tmp that only the user can read.
-// Each attempt uses a new name, so that data of an abandoned attempt that
-// arrives late does not damage the one that succeeded. tried holds the names of
-// the others, which may have to be removed.
+// appendUpload uploads data and appends it to the named file. It starts again if the
+// upload is gone when the command runs: nothing was appended then.
+func (f *FileSystem) appendUpload(ctx context.Context, name string, data []byte) (made bool, err error) {
+	for range appendAttempts {
+		piece, trash, uploadErr := f.uploadPiece(ctx, data)
+		if err = uploadErr; err == nil {
+			made, err = f.tools(name).AppendPiece(ctx, name, piece)
+			if _, ran := errors.AsType[*coreutils.Error](err); err != nil && !ran {
+				trash = append(trash, piece.Path) // a command that ran has removed it
+			}
+		}
+		f.discard(ctx, trash...)
+		if !errors.Is(err, coreutils.ErrLost) {
+			break
+		}
+	}
+	return made, err
+}
+
+// uploadPiece writes data to a new file in /tmp that only the user can read. Each
+// attempt uses a new name, so that data of an abandoned attempt that arrives late does
+// not damage the piece. tried lists the names of the failed attempts, whose files may
+// have to be removed.
 func (f *FileSystem) uploadPiece(ctx context.Context, data []byte) (p coreutils.Piece, tried []string, err error) {
 	file, err := (&File{Content: data, Mode: new(fs.FileMode(0o600))}).entry(time.Now())
 	if err != nil {
