@@ -45,10 +45,10 @@ const downloadAttempts = 3
 
 // DownloadFile copies the file src of the sandbox to the local file dst. It
 // writes to a temporary file next to dst and renames that when it is complete:
-// dst never holds part of the file, and an error leaves it unchanged. If this
-// process is killed, the next download to the directory removes the temporary file,
-// which uploads leave out. An
-// existing file keeps its permissions; one that is not writable is an error.
+// dst never holds part of the file, and an error leaves it unchanged. An existing
+// file keeps its permissions; one that is not writable is an error. If this process
+// is killed, the temporary file remains until the next download to the directory
+// removes it. Uploads leave it out.
 //
 // It makes one request, and a second one for the file's size, which it compares
 // with what it received as [FileSystem.Open] does. If the connection breaks, it
@@ -104,11 +104,11 @@ func (f *FileSystem) DownloadFile(ctx context.Context, src, dst string, opts *Do
 		if err == nil {
 			return w.commit()
 		}
-		if !errors.Is(err, errBroken) || ctx.Err() != nil || attempt == downloadAttempts {
+		if !isBroken(err) || ctx.Err() != nil || attempt == downloadAttempts {
 			return err
 		}
-		if _, refused := errors.AsType[*FSError](err); refused {
-			return err // a broken disk, not a broken connection
+		if _, fault := errors.AsType[*FSError](err); fault {
+			return err // the sandbox can't read the file
 		}
 		if err := api.Pause(ctx, time.Duration(attempt)*400*time.Millisecond); err != nil {
 			return err
@@ -125,22 +125,24 @@ func (f *FileSystem) DownloadFile(ctx context.Context, src, dst string, opts *Do
 	}
 }
 
-// errBroken marks a download that the other side has cut off.
-var errBroken = errors.New("the download broke off")
-
-// brokenError is an error of the source, as opposed to the local disk.
+// brokenError is an error of the sandbox or the connection, as opposed to the local disk.
 type brokenError struct{ error }
 
-func (e brokenError) Unwrap() []error { return []error{errBroken, e.error} }
+func (e brokenError) Unwrap() error { return e.error }
 
-// part is a local file that is not complete yet.
+func isBroken(err error) bool {
+	_, broken := errors.AsType[brokenError](err)
+	return broken
+}
+
+// part is the temporary file of a download.
 type part struct {
 	file *os.File
-	name string // the caller's name for it, for errors
-	dst  string // where it goes, with symbolic links resolved
+	name string // the destination as the caller named it, for errors
+	dst  string // the destination, with symbolic links resolved
 
-	limit   int64 // in bytes; 0 for none
-	release func()
+	limit   int64  // in bytes; 0 for none
+	release func() // lets other downloads remove the file if it still exists
 }
 
 // createPart creates a temporary file next to dst. Its errors are those of
@@ -187,7 +189,7 @@ func createPart(dst string) (*part, error) {
 	return p, nil
 }
 
-// fail replaces the name of the temporary file in an error by the caller's name.
+// fail returns err with the caller's name in place of the temporary file's.
 func (p *part) fail(op string, err error) error {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return &fs.PathError{Op: pe.Op, Path: p.name, Err: pe.Err}
@@ -198,7 +200,8 @@ func (p *part) fail(op string, err error) error {
 	return &fs.PathError{Op: op, Path: p.name, Err: err}
 }
 
-// tooLarge describes a file like its cause describes a request.
+// tooLarge is an [*http.MaxBytesError], whose own text is about a request, with a text
+// about a file.
 type tooLarge struct{ *http.MaxBytesError }
 
 func (e tooLarge) Error() string {
@@ -207,7 +210,7 @@ func (e tooLarge) Error() string {
 
 func (e tooLarge) Unwrap() error { return e.MaxBytesError }
 
-// fill copies r to the file. Errors of r match errBroken.
+// fill copies r to the file. An error of r becomes a brokenError, unless ctx has ended.
 func (p *part) fill(ctx context.Context, r io.Reader) error {
 	buf := transferBuffers.Get().(*[256 << 10]byte)
 	defer transferBuffers.Put(buf)
@@ -289,20 +292,22 @@ type DownloadDirOptions struct {
 	// left out by default, because anyone who works with the local directory later
 	// would follow them.
 	OutsideLinks bool
-	// DotGit unpacks .git and whatever else a tool would run or obey without a
-	// question, also where dst is in a working tree of Git, Mercurial or another
-	// version control system. There these are left out by default: .git in any
-	// spelling that a file system takes for it, since Git runs the hooks in it; files
-	// named HEAD, and files for a directory that has one, since Git takes that for a
-	// repository; the repositories of other systems (.hg, .sl, .jj, .bzr, .fslckout,
-	// _darcs and the like), which name programs to run as well; and what editors,
-	// agents and shells obey (.vscode, .idea, .vim, .exrc, .claude, .cursor, .husky,
-	// mise.toml and the like).
+	// DotGit unpacks files that tools run or obey without asking. By default they are
+	// left out if dst is in a working tree of Git, Mercurial or another version control
+	// system:
+	//
+	//   - .git, in any spelling that a file system accepts for it, because Git runs the
+	//     hooks in it;
+	//   - files named HEAD, and files for a directory that has one, because Git takes
+	//     such a directory for a repository;
+	//   - repositories of other systems (.hg, .sl, .jj, .bzr, .fslckout, _darcs and the
+	//     like), which name programs to run as well;
+	//   - settings of editors, agents and shells (.vscode, .idea, .vim, .exrc, .claude,
+	//     .cursor, .husky, mise.toml and the like).
 	DotGit bool
-	// LeftOut, if not nil, is called at the end with each path, relative to dst,
-	// that the copy does not carry: sockets, pipes, devices, links for want of
-	// OutsideLinks, and what is left out for want of DotGit. One of a directory
-	// stands for all below it.
+	// LeftOut, if not nil, is called at the end with each path, relative to dst, that
+	// was left out: sockets, pipes, devices, and what OutsideLinks or DotGit would have
+	// kept. A directory's path stands for everything in it.
 	LeftOut func(name string)
 	// Progress, if not nil, is called as files are unpacked. The total is not
 	// known.
@@ -337,8 +342,8 @@ func (o *DownloadDirOptions) check(src, dst string) error {
 // The content is one stream, the output of a command, and is unpacked as it
 // arrives, in constant memory. It is not trusted: entries outside of dst are
 // refused, and so are names more than 255 directories deep; the error then matches
-// [ErrUnsafeArchive]. After an error, files that were complete by then remain,
-// and no part of any other.
+// [ErrUnsafeArchive]. After an error, the files that were complete remain; no file
+// remains in part.
 //
 // The sandbox needs bash, GNU tar, gzip and base64. If src does not exist, the
 // error is an [*fs.PathError] that matches [fs.ErrNotExist].
@@ -361,16 +366,16 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 	}
 	ctx, e := c.beginEvent(ctx, t, observe.Event{Kind: observe.Download})
 	defer func() { endEvent(&e, err) }()
-	whole := func(r coreutils.Result) bool {
+	onlyFaults := func(r coreutils.Result) bool { // of single files: the archive is complete
 		_, only := coreutils.PackFaults(r)
 		return only
 	}
-	cmd, err := readCommand(ctx, t, src, "bash", []string{"-c", coreutils.PackScript, "bash", src}, whole)
+	cmd, err := readCommand(ctx, t, src, "bash", []string{"-c", coreutils.PackScript, "bash", src}, onlyFaults)
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: src, Err: err}
 	}
 	defer cmd.Close()
-	_, there := os.Lstat(dst)
+	_, lstatErr := os.Lstat(dst)
 	if err := os.MkdirAll(dst, 0o777); err != nil {
 		return err
 	}
@@ -379,10 +384,10 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 		return err
 	}
 	defer root.Close()
-	var top fs.FileMode
-	if errors.Is(there, fs.ErrNotExist) {
+	var top fs.FileMode // the permissions of src, if they have arrived
+	if errors.Is(lstatErr, fs.ErrNotExist) {
 		defer func() {
-			if top != 0 { // what only the sandbox's user could enter is not for others here
+			if top != 0 { // a directory that others can't enter there stays closed to others here
 				err = joinErrors(err, root.Chmod(".", top))
 			}
 		}()
@@ -415,6 +420,8 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 	}
 	err = untar.ExtractEncoded(ctx, cmd, root, unpacking)
 	cmd.Close()
+	// Report the files that tar could not pack whole, and remove what it sent in place of
+	// their missing parts.
 	faults, _ := coreutils.PackFaults(cmd.result)
 	for _, fault := range faults {
 		name, unsafe := untar.Clean(fault.Name)

@@ -77,7 +77,7 @@ func (f *FileSystem) ReadFile(ctx context.Context, name string) ([]byte, error) 
 	}
 	defer r.Close()
 	data, err := readAll(r, r.Size())
-	if !errors.Is(err, errBroken) {
+	if !isBroken(err) {
 		return data, err
 	}
 	again, err := f.Open(ctx, name, &OpenOptions{NoSizeCheck: true})

@@ -249,8 +249,8 @@ func hasNoSize(err error) bool {
 	return errors.Is(err, exec.ErrNotFound) || errors.Is(err, coreutils.ErrOutput)
 }
 
-// check returns an error that matches errBroken if the file has more than n bytes, and
-// another one if its size can't be determined.
+// check returns a brokenError if the file has more than n bytes, and another error if its
+// size can't be determined.
 func (l *length) check(n int64) error {
 	if l == nil || n >= l.enough {
 		return nil
