@@ -39,22 +39,22 @@ type CreateOptions struct {
 	// limit, with 2048 MB of memory each. Zero means the platform's default of
 	// 2.
 	VCPUs int
-	// Image is the image of the sandbox: one of the platform's, which are
-	// vercel/sandbox/ and universal, node:26, node:24, node:22, python:3.14,
-	// ubuntu or arch, or one in the project's registry. In the platform's the
-	// user is ubuntu, with sudo, and the working directory is /vercel. Empty
-	// means universal, or that of the Source.
+	// Image is the image of the sandbox: one in the project's registry, or one of
+	// the platform's, such as vercel/sandbox/universal. After vercel/sandbox/ these
+	// are named universal, node:26, node:24, node:22, python:3.14, ubuntu and arch;
+	// their user is ubuntu, with sudo, and their working directory /vercel. Empty
+	// means universal, or the image of the Source.
 	Image string
 	// Runtime, such as "node24", is the predecessor of Image, deprecated
 	// by the platform. It can't be combined with Image.
 	Runtime string
 	// Architecture is the CPU architecture, "amd64" or "arm64", which has to be
 	// that of the Source. Empty means that of the Source or of the Image, and
-	// amd64 where an image has both. Not every plan has arm64, and no Runtime.
+	// amd64 if an image has both. Some plans, and every Runtime, lack arm64.
 	Architecture string
-	// WaitForImage retries, for as long as the context allows, while the image
-	// has been pushed but not prepared, which takes minutes. Otherwise the
-	// error matches [ErrImageNotReady].
+	// WaitForImage waits, as long as the context allows, until an image that was
+	// pushed is prepared, which takes minutes. Without it the error matches
+	// [ErrImageNotReady].
 	WaitForImage bool
 	// Region is where sessions are started; empty means the project's default,
 	// or else "iad1". FailoverRegions are used when that is not possible. Not every
@@ -85,9 +85,9 @@ type CreateOptions struct {
 	Ephemeral bool
 	// SnapshotExpiration is how long snapshots are kept: at least a day, or
 	// [Forever]. Zero means the platform's default of 30 days after the last
-	// use. Version 4 of the API, which Vercel's command line in Go uses, would
-	// keep one snapshot for 7 days: to have that, set 7*24*time.Hour here, and a
-	// Count of 1 in KeepLastSnapshots.
+	// use. Vercel's command line in Go uses another version of the API, which keeps
+	// one snapshot for 7 days: for that, set 7*24*time.Hour here and a Count of 1 in
+	// KeepLastSnapshots.
 	SnapshotExpiration time.Duration
 	// KeepLastSnapshots is the retention policy of snapshots. Nil keeps all.
 	KeepLastSnapshots *KeepLastSnapshots
@@ -164,13 +164,14 @@ func (c *Client) create(ctx context.Context, o *CreateOptions) (*Sandbox, error)
 	}
 	var resp wire.SandboxResponse
 	if err := c.doWithImage(ctx, o.WaitForImage, &api.Request{Op: op, Body: body, New: o.Name, Extra: o.Extra}, &resp); err != nil {
-		return nil, o.missing(err)
+		return nil, o.withHint(err)
 	}
 	return newSandbox(c, project, &resp, o.OnResume), nil
 }
 
-// missing adds to the error of a create which object in the options does not exist.
-func (o *CreateOptions) missing(err error) error {
+// withHint adds the snapshot or the image of the options to an error for something that
+// does not exist.
+func (o *CreateOptions) withHint(err error) error {
 	e, ok := errors.AsType[*APIError](err)
 	if !ok || !errors.Is(e, ErrNotFound) {
 		return err
@@ -314,8 +315,7 @@ type ForkOptions struct {
 	VCPUs int
 	// Image is the image of the fork, if not that of the source.
 	Image string
-	// WaitForImage retries, for as long as the context allows, while the image
-	// has been pushed but not prepared, as in [CreateOptions].
+	// WaitForImage waits until a pushed image is prepared, as in [CreateOptions].
 	WaitForImage bool
 	// Region is where sessions are started, and has to be that of the source's
 	// snapshot. FailoverRegions are used when that is not possible.
@@ -415,13 +415,13 @@ const (
 	// large source. The pauses grow to slowestLook.
 	creationLimit = 10 * time.Minute
 	slowestLook   = 5 * time.Second
-	// adoptRounds limits how often a sandbox that exists but can't be found for another
-	// reason is looked up again.
-	adoptRounds = 20
-	// createRounds limits how often a creation is sent if no response arrives and the
+	// maxCreates limits how often a creation is sent if no response arrives and the
 	// sandbox can't be found. A second creation does no harm: the service uses a name
 	// only once, and the mark shows which sandbox is ours.
-	createRounds = 3
+	maxCreates = 3
+	// maxRounds limits how often GetOrCreate starts again for any reason but another
+	// caller's creation.
+	maxRounds = 20
 )
 
 // GetOrCreate returns the sandbox with the given name, and creates it if there
@@ -461,36 +461,34 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 	if _, taken := o.Tags[creationMark]; o.OnCreate != nil && (taken || len(o.Tags) >= wire.MaxTags) {
 		return nil, invalid("Tags", "leave no room for the tag %s, which makes other calls wait for OnCreate: a sandbox has at most %d tags", creationMark, wire.MaxTags)
 	}
-	owner := "" // of the mark
+	owner := "" // the mark of a sandbox that this call creates
 	if o.OnCreate != nil {
 		owner = markPrefix + rand.Text()
 	}
-	var why error // why there was another round
-	lost, waited := 0, time.Duration(0)
+	var lastErr error // the reason for the present round
+	creates, waited := 0, time.Duration(0)
 	for round := 0; ; round++ {
 		sb, retry, err := c.getOrCreate(ctx, name, &o, owner)
-		if retry && errors.Is(err, ErrOutcomeUnknown) {
-			lost++
-		}
-		over := round >= adoptRounds
-		if retry && nameTaken(err) {
-			if over = waited >= creationLimit; over {
-				err = fmt.Errorf("sandbox: %q: somebody else has been creating it for %v: %w", name, creationLimit, err)
-			}
-		}
-		if !retry || over || lost == createRounds {
-			// Add the reason for waiting: the error of a ctx that ends during a request
-			// does not include it.
-			if ended, ok := err.(*RequestError); ok && why != nil && ctx.Err() != nil {
-				ended.Err = joinErrors(ended.Err, why)
+		if !retry {
+			if ended, ok := err.(*RequestError); ok && lastErr != nil && ctx.Err() != nil {
+				ended.Err = joinErrors(ended.Err, lastErr)
 			}
 			return sb, err
 		}
-		why = err
+		if errors.Is(err, ErrOutcomeUnknown) {
+			creates++
+		}
+		switch {
+		case nameTaken(err) && waited >= creationLimit:
+			return nil, fmt.Errorf("sandbox: %q: somebody else has been creating it for %v: %w", name, creationLimit, err)
+		case !nameTaken(err) && (creates == maxCreates || round >= maxRounds):
+			return nil, err
+		}
+		lastErr = err
 		pause := c.api.PollPause(api.GetSandbox, max(pollInterval, min(waited/20, slowestLook)))
 		waited += pause
 		if !api.Sleep(ctx, pause) {
-			return nil, &RequestError{operation: api.GetSandbox.Name, sandbox: name, Err: joinErrors(api.ContextError(ctx), why)}
+			return nil, &RequestError{operation: api.GetSandbox.Name, sandbox: name, Err: joinErrors(api.ContextError(ctx), lastErr)}
 		}
 	}
 }
@@ -508,11 +506,11 @@ func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions,
 		return sb.complete(ctx, o, owner, sb.mark())
 	case errors.Is(err, ErrNotFound):
 	case errors.Is(err, ErrSnapshotNotFound):
-		again, roomErr := c.makeRoom(ctx, name)
+		replaced, roomErr := c.makeRoom(ctx, name)
 		if roomErr != nil {
 			return nil, false, roomErr
 		}
-		if again {
+		if replaced {
 			return nil, true, err
 		}
 	default:
@@ -523,7 +521,7 @@ func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions,
 	sb, err = c.create(ctx, &create)
 	switch {
 	case err == nil:
-		return sb.complete(ctx, o, owner, owner) // whether the response has the tags or not
+		return sb.complete(ctx, o, owner, owner) // the response may lack the tags
 	case nameTaken(err), errors.Is(err, ErrOutcomeUnknown):
 		there, getErr := c.lookUp(ctx, name, get)
 		switch {
@@ -543,8 +541,9 @@ func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions,
 }
 
 // complete returns a sandbox with the given mark once OnCreate has succeeded and a
-// due OnResume has run. again means that it must be looked up again.
-func (s *Sandbox) complete(ctx context.Context, o *CreateOptions, owner, mark string) (_ *Sandbox, again bool, err error) {
+// due OnResume has run. The owner is the mark that this call creates sandboxes with.
+// retry means that the sandbox must be looked up again.
+func (s *Sandbox) complete(ctx context.Context, o *CreateOptions, owner, mark string) (_ *Sandbox, retry bool, err error) {
 	switch {
 	case o.OnCreate == nil || mark == "" || s.inHook(ctx):
 		if !o.NoResume {
@@ -564,9 +563,9 @@ func (s *Sandbox) complete(ctx context.Context, o *CreateOptions, owner, mark st
 	return s, false, nil
 }
 
-// makeRoom deletes a sandbox whose files are gone. again means that it has
-// already been replaced.
-func (c *Client) makeRoom(ctx context.Context, name string) (again bool, err error) {
+// makeRoom deletes a sandbox whose files are gone, unless another client has already
+// replaced it.
+func (c *Client) makeRoom(ctx context.Context, name string) (replaced bool, err error) {
 	project, err := c.projectID(ctx)
 	if err != nil {
 		return false, err
