@@ -73,7 +73,7 @@ func benchmarkForward(b *testing.B, h helpers, rtt time.Duration, way string) {
 	require.NoError(b, err)
 	sb, err := client.Create(b.Context(), testkit.Lasting(nil))
 	require.NoError(b, err)
-	port := startServer(b, sb, pump)
+	port := startServer(b, sb, "python3", "-c", pump)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(b, err)
 	ctx, cancel := context.WithCancel(b.Context())

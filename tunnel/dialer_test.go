@@ -32,9 +32,8 @@ func TestDialer(t *testing.T) {
 	for _, i := range interpreters {
 		t.Run(i.name, func(t *testing.T) {
 			t.Parallel()
-			needs.Programs(t, "stty", "python3", i.name)
-			srv, sb := testkit.LightStart(t, &sandbox.CreateOptions{Env: sandbox.Env{"LOGNAME": uniqueLogname(t)}})
-			port := startServer(t, sb, server)
+			needs.Programs(t, "stty", i.name)
+			srv, sb, port := serverSandbox(t, &sandbox.CreateOptions{Env: sandbox.Env{"LOGNAME": uniqueLogname(t)}})
 			d := newDialer(sb, i.helpers)
 			defer d.Close()
 			terminals := func() int { return testkit.Count(srv, sandboxtest.OpenInteractive) }
@@ -56,7 +55,7 @@ func TestDialer(t *testing.T) {
 
 			many := 200
 			if !needs.Slow() {
-				many = 20
+				many = 8
 			}
 			var conns []*Conn
 			for range many {
@@ -140,9 +139,8 @@ func TestManyConnections(t *testing.T) {
 	needs.Long(t, "makes 10,000 connections by each helper")
 	for _, i := range interpreters {
 		t.Run(i.name, func(t *testing.T) {
-			needs.Programs(t, "stty", "python3", i.name)
-			_, sb := testkit.LightStart(t, nil)
-			port := startServer(t, sb, strings.Replace(server, `("127.0.0.1", 0)`, `("127.0.0.1", 0), backlog=512`, 1))
+			needs.Programs(t, "stty", i.name)
+			_, sb, port := serverSandbox(t, nil)
 			d := newDialer(sb, i.helpers)
 			defer d.Close()
 			began := time.Now()
@@ -225,11 +223,7 @@ func TestEmptyReadAndWrite(t *testing.T) {
 func TestConnectionExtendsSession(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "stty", "python3")
-	srv := testkit.LightServer(t)
-	client := testkit.Client(t, srv, sandbox.ClientOptions{})
-	sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Timeout: 5 * time.Minute})
-	require.NoError(t, err)
-	port := startServer(t, sb, server)
+	srv, sb, port := serverSandbox(t, &sandbox.CreateOptions{Timeout: 5 * time.Minute})
 	session := sb.CurrentSession()
 	d := NewDialer(sb)
 	defer d.Close()
@@ -237,7 +231,7 @@ func TestConnectionExtendsSession(t *testing.T) {
 	require.NoError(t, err)
 	for range 10 { // less than the margin of a minute
 		srv.Advance(45 * time.Second)
-		_, err := client.ListPage(t.Context(), nil) // any response carries the time
+		_, err := sb.ListCommands(t.Context()) // any response carries the time
 		require.NoError(t, err)
 		require.Eventually(t, func() bool { return session.TimeLeft() > time.Minute }, testkit.Patience, time.Millisecond)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -23,41 +24,62 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// server is a program that prints its port. The first byte of a connection selects what it
-// does.
-const server = `
-import os, socket, struct, threading
-s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1], flush=True)
-def rest(c):
-    n = 0
-    while True:
-        d = c.recv(65536)
-        if not d: return n
-        n += len(d)
-def serve(c):
-    what = c.recv(1)
-    if what == b"e": # echo
-        while True:
-            d = c.recv(65536)
-            if not d: break
-            c.sendall(d)
-    elif what == b"c": # count up to the end, then say how many
-        c.sendall(b"%d" % rest(c))
-    elif what == b"h": # say all, then count into a file
-        c.sendall(b"all"); c.shutdown(socket.SHUT_WR)
-        n = rest(c)
-        with open("counted.tmp", "w") as f: f.write(str(n))
-        os.rename("counted.tmp", "counted")
-    elif what == b"r": # reset
-        c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    c.close()
-while True:
-    threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
-`
+// serve is the command "serve" of a sandbox: a server that prints its port. The first byte of
+// a connection selects what it does. Connections end with the helper.
+func serve(ctx context.Context, inv *sandboxtest.Invocation) int {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		fmt.Fprintln(inv.Stderr, err)
+		return 1
+	}
+	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
+	fmt.Fprintln(inv.Stdout, l.Addr().(*net.TCPAddr).Port)
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return 0
+		}
+		go serveConn(conn.(*net.TCPConn), inv)
+	}
+}
+
+func serveConn(c *net.TCPConn, inv *sandboxtest.Invocation) {
+	defer c.Close()
+	what := make([]byte, 1)
+	if _, err := c.Read(what); err != nil {
+		return
+	}
+	switch what[0] {
+	case 'e': // echo
+		_, _ = io.Copy(c, c)
+	case 'c': // count up to the end, then send the number
+		n, _ := io.Copy(io.Discard, c)
+		fmt.Fprint(c, n)
+	case 'h': // send everything, then count into a file
+		_, _ = io.WriteString(c, "all")
+		_ = c.CloseWrite()
+		n, _ := io.Copy(io.Discard, c)
+		_ = inv.WriteFile("counted", fmt.Append(nil, n), 0o644)
+	case 'r': // reset
+		_ = c.SetLinger(0)
+	}
+}
+
+// serverSandbox creates a sandbox in which serve runs, and returns its port. In folder mode
+// the sandbox shares the test's network.
+func serverSandbox(t *testing.T, create *sandbox.CreateOptions) (*sandboxtest.Server, *sandbox.Sandbox, int) {
+	t.Helper()
+	srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	srv.HandleCommand("serve", serve)
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), testkit.Lasting(create))
+	require.NoError(t, err)
+	return srv, sb, startServer(t, sb, "serve")
+}
 
 // interpreters are the helpers, each on its own.
 var interpreters = []struct {
@@ -73,9 +95,8 @@ func eachHelper(t *testing.T, test func(t *testing.T, sb *sandbox.Sandbox, dial 
 	for _, i := range interpreters {
 		t.Run(i.name, func(t *testing.T) {
 			t.Parallel()
-			needs.Programs(t, "stty", "python3", i.name)
-			_, sb := testkit.LightStart(t, &sandbox.CreateOptions{Env: sandbox.Env{"LOGNAME": uniqueLogname(t)}})
-			port := startServer(t, sb, server)
+			needs.Programs(t, "stty", i.name)
+			_, sb, port := serverSandbox(t, nil)
 			test(t, sb, func(what string) *Conn {
 				c, err := dial(t.Context(), sb, port, i.helpers)
 				require.NoError(t, err)
@@ -99,9 +120,9 @@ func uniqueLogname(t *testing.T) string {
 	}, t.Name()) + "_" + strconv.Itoa(os.Getpid())
 }
 
-func startServer(t testing.TB, sb *sandbox.Sandbox, program string) int {
+func startServer(t testing.TB, sb *sandbox.Sandbox, name string, args ...string) int {
 	t.Helper()
-	cmd, err := sb.StartCommand(t.Context(), "python3", []string{"-c", program}, nil)
+	cmd, err := sb.StartCommand(t.Context(), name, args, nil)
 	require.NoError(t, err)
 	for e, err := range cmd.Logs(t.Context()) {
 		require.NoError(t, err)
