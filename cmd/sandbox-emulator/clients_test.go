@@ -195,6 +195,7 @@ import sitecustomize_marker
 // TestNoTokensOfTheUser: the user's login must not reach the emulator, and a program that
 // is run with the emulator must not reach the platform.
 func TestNoTokensOfTheUser(t *testing.T) {
+	t.Parallel()
 	cmd := program(t, "sh", "-c", `echo "$VERCEL_OIDC_TOKEN $VERCEL_AUTH_TOKEN $NODE_OPTIONS"`)
 	cmd.Env = append(cmd.Env, "VERCEL_AUTH_TOKEN=the-users-own", "NODE_OPTIONS=--no-warnings")
 	out, err := cmd.Output()

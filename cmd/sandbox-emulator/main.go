@@ -155,7 +155,7 @@ func into(all map[string]string, what string) func(arg string) error {
 }
 
 // config returns the server's options.
-func (o *options) config(stderr io.Writer) (*sandboxtest.Options, error) {
+func (o *options) config(stderr io.Writer) *sandboxtest.Options {
 	config := &sandboxtest.Options{
 		Addr: o.addr, Mode: sandboxtest.Mode(o.mode), Dir: o.state, Token: o.token, Images: o.images, Names: o.names, Hosts: o.hosts, HomeFolders: o.homeFolders,
 		RateLimits: o.rateLimits, Realistic: o.realistic, RefuseUnenforced: !o.unenforced,
@@ -167,7 +167,7 @@ func (o *options) config(stderr io.Writer) (*sandboxtest.Options, error) {
 	if o.verbose {
 		config.OnRequest = printer(stderr)
 	}
-	return config, nil
+	return config
 }
 
 // run is the program. It returns the exit code.
@@ -184,12 +184,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
 
-	config, err := o.config(stderr)
-	if err != nil {
-		fmt.Fprintln(stderr, "sandbox-emulator:", err)
-		return exitFailure
-	}
-	server, err := sandboxtest.NewServer(config)
+	server, err := sandboxtest.NewServer(o.config(stderr))
 	if err != nil {
 		fmt.Fprintln(stderr, "sandbox-emulator:", err)
 		return exitFailure

@@ -34,6 +34,7 @@ func TestMain(m *testing.M) {
 		os.Unsetenv(asProgram)
 		main()
 	}
+	needs.Overlap()
 	testmain.Main(m)
 }
 
@@ -59,6 +60,7 @@ func outcome(t *testing.T, args ...string) (stdout, stderr string, code int) {
 }
 
 func TestRunsACommand(t *testing.T) {
+	t.Parallel()
 	stdout, stderr, code := outcome(t, "sh", "-c", `echo "$VERCEL_SANDBOX_BASE_URL|$VERCEL_TOKEN|$VERCEL_TEAM_ID|$VERCEL_PROJECT_ID|$VERCEL_OIDC_TOKEN"; exit 7`)
 	assert.Equal(t, 7, code, stderr)
 	fields := strings.Split(strings.TrimSpace(stdout), "|")
@@ -90,6 +92,7 @@ func TestRunsACommand(t *testing.T) {
 }
 
 func TestImageFlag(t *testing.T) {
+	t.Parallel()
 	needs.Programs(t, "curl")
 	create := `curl -s -H "Authorization: Bearer $VERCEL_TOKEN" -H "Content-Type: application/json" -d '{"projectId":"p","image":"team/tools:v1"}' "$VERCEL_SANDBOX_BASE_URL/v2/sandboxes"`
 	stdout, stderr, code := outcome(t, "-mode", "folder", "-image", "team/tools:v1", "-image", "team/more", "sh", "-c", create)
@@ -103,6 +106,7 @@ func TestImageFlag(t *testing.T) {
 }
 
 func TestVerbose(t *testing.T) {
+	t.Parallel()
 	needs.Programs(t, "curl")
 	_, stderr, code := outcome(t, "-v", "-mode", "folder", "sh", "-c",
 		`curl -s -H "Authorization: Bearer $VERCEL_TOKEN" "$VERCEL_SANDBOX_BASE_URL/v2/sandboxes?project=p"`)
@@ -112,7 +116,9 @@ func TestVerbose(t *testing.T) {
 
 // serving starts a program without a command and returns what it prints.
 func serving(t *testing.T, args ...string) (*exec.Cmd, map[string]string) {
-	return served(t, program(t, args...))
+	cmd := program(t, args...)
+	cmd.Env = append(cmd.Env, "PYTHONPATH=") // else it would follow the emulator's
+	return served(t, cmd)
 }
 
 func served(t *testing.T, cmd *exec.Cmd) (*exec.Cmd, map[string]string) {
@@ -162,6 +168,7 @@ func connect(t *testing.T, env map[string]string) *sandbox.Client {
 // TestFewFiles: if the emulator may not open enough files for a new sandbox, it refuses
 // the sandbox with a status that says so. Existing sandboxes continue.
 func TestFewFiles(t *testing.T) {
+	t.Parallel()
 	needs.Programs(t, "sh")
 	limit := 300
 	if !needs.Slow() {
@@ -204,9 +211,9 @@ func TestFewFiles(t *testing.T) {
 }
 
 func TestServesUntilInterrupted(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
 	args := []string{"-mode", "folder", "-state", dir}
-	t.Setenv("PYTHONPATH", "") // else it follows ours
 	cmd, env := serving(t, args...)
 	hook, err := url.Parse(strings.TrimPrefix(env["NODE_OPTIONS"], "--import="))
 	require.NoError(t, err)
@@ -234,6 +241,7 @@ func TestServesUntilInterrupted(t *testing.T) {
 }
 
 func TestForwardsSignals(t *testing.T) {
+	t.Parallel()
 	cmd := program(t, "sh", "-c", "trap 'exit 9' TERM; echo up; while :; do sleep 0.1; done")
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -249,6 +257,7 @@ func TestForwardsSignals(t *testing.T) {
 // TestControlFlag: a program in any language can use the control API, which has its own
 // token.
 func TestControlFlag(t *testing.T) {
+	t.Parallel()
 	needs.Programs(t, "curl")
 	stdout, stderr, code := outcome(t, "-mode", "folder", "-control", "sh", "-c",
 		`test "$SANDBOX_CONTROL_TOKEN" != "$VERCEL_TOKEN" && curl -sS -H "Authorization: Bearer $SANDBOX_CONTROL_TOKEN" "$SANDBOX_CONTROL_URL/requests"`)
@@ -266,6 +275,7 @@ func TestControlFlag(t *testing.T) {
 // TestPoliciesAreEnforcedOrRefused: if policies can't be enforced, a program that relies
 // on one fails with the reason, unless an option allows it.
 func TestPoliciesAreEnforcedOrRefused(t *testing.T) {
+	t.Parallel()
 	needs.Programs(t, "curl")
 	const create = `curl -sS -o /dev/stderr -w '%{http_code}' -H "Authorization: Bearer $VERCEL_TOKEN" -H 'Content-Type: application/json' ` +
 		`"$VERCEL_SANDBOX_BASE_URL/v3/sandboxes" -d '{"projectId":"prj","networkPolicy":{"mode":"deny-all"}}'`
