@@ -50,6 +50,7 @@ func serve(ctx context.Context, inv *sandboxtest.Invocation) int {
 
 func serveConn(c *net.TCPConn, inv *sandboxtest.Invocation) {
 	defer c.Close()
+	_, _ = c.SetReadBuffer(64<<10), c.SetWriteBuffer(64<<10) // otherwise the kernel buffers megabytes of an unread connection
 	what := make([]byte, 1)
 	if _, err := c.Read(what); err != nil {
 		return
