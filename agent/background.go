@@ -68,9 +68,9 @@ func startCommand(ctx context.Context, c *call, in *startInput) (Result, error) 
 	return Result{Text: "Started. command_id: " + cmd.ID(), Data: map[string]any{"command_id": cmd.ID()}}, nil
 }
 
-// startContext returns a context for a start with KillOnCancel. Until started is called, the
-// context ends with the call: a start that is given up is killed, and a command that has
-// started continues. started reports whether the call still wants the command.
+// startContext returns a context for a start with KillOnCancel. The context ends with the call
+// until started is called, so that a command whose call is canceled during the start is killed,
+// and one that has started continues. started reports whether the call was not canceled before.
 func startContext(ctx, after context.Context) (live context.Context, end context.CancelFunc, started func() bool) {
 	live, end = context.WithCancel(after)
 	return live, end, context.AfterFunc(ctx, end)

@@ -199,8 +199,8 @@ func readLines(file io.Reader, name string, first, most, size int) (Result, erro
 	return Result{Text: fmt.Sprintf("%s, lines %d to %d. %s%s\n", name, first, first+shown-1, why, note) + wrapData(b.String())}, nil
 }
 
-// readLine reads a line and returns its first size bytes, without the line end. length is
-// that of the whole line with its line end.
+// readLine reads a line, but stops after size bytes. It returns the first maxLine bytes of the
+// line, and the number of bytes that it has read, both without the line end.
 func readLine(r *bufio.Reader, size int) (text []byte, length int, err error) {
 	for {
 		piece, err := r.ReadSlice('\n')

@@ -243,7 +243,8 @@ func loadArtifact(ctx context.Context, c *call, in *loadInput) (Result, error) {
 	return Result{Text: fmt.Sprintf("Wrote %d bytes to %s.", len(data), oneLine(in.Path.given))}, nil
 }
 
-// localError returns an error of this machine's disk, which only the program can fix.
+// localError returns an error of this machine's disk. The model can fix a missing directory, and
+// only the program anything else.
 func localError(err error) error {
 	if errors.Is(err, os.ErrExist) || errors.Is(err, fs.ErrNotExist) {
 		return modelErrorf("The folder of artifacts has no such directory, or a file is in its place.")

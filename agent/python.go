@@ -195,7 +195,7 @@ func hasStopped(sb *sandbox.Sandbox) bool {
 	return false
 }
 
-// reset ends the interpreter's process, if any.
+// reset forgets the interpreter, so that the next cell starts another one.
 func (p *interpreter) reset() {
 	p.cancel()
 	<-p.ended
@@ -252,7 +252,7 @@ func (s *cellOutput) Write(p []byte) (int, error) {
 	}
 }
 
-// flush passes the pending output to the cell.
+// flush passes the pending output to the cell and ends the cell.
 func (s *cellOutput) flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
