@@ -12,25 +12,25 @@ import (
 // errPrivateAddress is the error of a connection that mayDial refuses.
 var errPrivateAddress = errors.New("proxy: the address is not a public one")
 
-// notPublic lists the IPv4 networks that are not part of the public internet: those of the
+// specialIPv4 lists the IPv4 networks that are not part of the public internet: those of the
 // IANA registry of special addresses, and the address of Azure's metadata service.
-var notPublic = prefixes(
+var specialIPv4 = parsePrefixes(
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16",
 	"172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16",
 	"198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
 	"168.63.129.16/32",
 )
 
-// Of IPv6 only 2000::/3 is part of the public internet, except notPublicIPv6.
+// Of IPv6 only 2000::/3 is part of the public internet, except specialIPv6.
 var (
-	publicIPv6    = netip.MustParsePrefix("2000::/3")
-	notPublicIPv6 = prefixes("2001::/23", "2001:db8::/32", "3fff::/20")
+	publicIPv6  = netip.MustParsePrefix("2000::/3")
+	specialIPv6 = parsePrefixes("2001::/23", "2001:db8::/32", "3fff::/20")
 	// Addresses in these networks embed an IPv4 address.
-	translated = netip.MustParsePrefix("64:ff9b::/96") // NAT64
-	sixToFour  = netip.MustParsePrefix("2002::/16")
+	nat64     = netip.MustParsePrefix("64:ff9b::/96") // NAT64
+	sixToFour = netip.MustParsePrefix("2002::/16")
 )
 
-func prefixes(list ...string) []netip.Prefix {
+func parsePrefixes(list ...string) []netip.Prefix {
 	p := make([]netip.Prefix, len(list))
 	for i, s := range list {
 		p[i] = netip.MustParsePrefix(s)
@@ -38,7 +38,7 @@ func prefixes(list ...string) []netip.Prefix {
 	return p
 }
 
-func contains(list []netip.Prefix, a netip.Addr) bool {
+func anyContains(list []netip.Prefix, a netip.Addr) bool {
 	for _, p := range list {
 		if p.Contains(a) {
 			return true
@@ -57,15 +57,15 @@ func isPublic(a netip.Addr) bool {
 	case !a.IsValid() || a.Zone() != "":
 		return false
 	case a.Is4():
-		return !contains(notPublic, a)
-	case translated.Contains(a):
+		return !anyContains(specialIPv4, a)
+	case nat64.Contains(a):
 		b := a.As16()
 		return isPublic(netip.AddrFrom4([4]byte(b[12:16])))
 	case sixToFour.Contains(a):
 		b := a.As16()
 		return isPublic(netip.AddrFrom4([4]byte(b[2:6])))
 	}
-	return publicIPv6.Contains(a) && !contains(notPublicIPv6, a)
+	return publicIPv6.Contains(a) && !anyContains(specialIPv6, a)
 }
 
 // mayDial returns an error if the forwarder must not connect to an address. It is called for
@@ -77,7 +77,7 @@ func mayDial(address string, allowed []netip.Prefix, own func() []netip.Addr) er
 		return errPrivateAddress
 	}
 	a := to.Addr().Unmap()
-	if contains(allowed, a.WithZone("")) || isPublic(a) && !slices.Contains(own(), a) {
+	if anyContains(allowed, a.WithZone("")) || isPublic(a) && !slices.Contains(own(), a) {
 		return nil
 	}
 	return errPrivateAddress

@@ -25,7 +25,7 @@ func receivedAt(r *http.Request, trust bool) (endpoint, error) {
 	}
 	host := r.Host
 	if trust {
-		proto, err := single(r.Header, "X-Forwarded-Proto")
+		proto, err := singleValue(r.Header, "X-Forwarded-Proto")
 		if err != nil {
 			return at, err
 		}
@@ -34,9 +34,9 @@ func receivedAt(r *http.Request, trust bool) (endpoint, error) {
 			at.scheme = proto
 		case "":
 		default:
-			return at, fmt.Errorf("X-Forwarded-Proto is %q, not http or https", clip(proto))
+			return at, fmt.Errorf("X-Forwarded-Proto is %q, not http or https", truncate(proto))
 		}
-		forwardedHost, err := single(r.Header, "X-Forwarded-Host")
+		forwardedHost, err := singleValue(r.Header, "X-Forwarded-Host")
 		if err != nil {
 			return at, err
 		}
@@ -50,13 +50,13 @@ func receivedAt(r *http.Request, trust bool) (endpoint, error) {
 	}
 	name, err := parseHost(name)
 	if err != nil {
-		return at, fmt.Errorf("the request's host %q is not a host name", clip(host))
+		return at, fmt.Errorf("the request's host %q is not a host name", truncate(host))
 	}
 	at.host = name
 	if port != "" {
 		n, err := parsePort(port)
 		if err != nil {
-			return at, fmt.Errorf("the port of the request's host %q is not from 1 to 65535", clip(host))
+			return at, fmt.Errorf("the port of the request's host %q is not from 1 to 65535", truncate(host))
 		}
 		at.host = withPort(name, n, at.scheme)
 	}
@@ -75,9 +75,9 @@ func receivedAt(r *http.Request, trust bool) (endpoint, error) {
 	return at, nil
 }
 
-// single returns the value of a header that may appear at most once. A list
+// singleValue returns the value of a header that may appear at most once. A list
 // means that a proxy in front appended to what a stranger sent.
-func single(h http.Header, name string) (string, error) {
+func singleValue(h http.Header, name string) (string, error) {
 	values := h[name]
 	if len(values) > 1 || len(values) == 1 && strings.Contains(values[0], ",") {
 		return "", errors.New(name + " has more than one value; the proxy in front must replace it")

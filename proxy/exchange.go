@@ -105,7 +105,7 @@ func (f *Forwarder) logLine(r *http.Request, x *exchange) {
 	}
 	meta, _ := FromContext(r.Context())
 	attrs := []slog.Attr{
-		slog.String("method", clip(r.Method)),
+		slog.String("method", truncate(r.Method)),
 		slog.String("scheme", r.URL.Scheme),
 		slog.String("host", r.URL.Host),
 		slog.Int("status", x.status),
@@ -133,7 +133,7 @@ func (f *Forwarder) logLine(r *http.Request, x *exchange) {
 	level := slog.LevelInfo
 	if x.cause != nil {
 		level = slog.LevelWarn
-		attrs = append(attrs, slog.String("cause", strconv.QuoteToGraphic(clip(x.cause.Error()))))
+		attrs = append(attrs, slog.String("cause", strconv.QuoteToGraphic(truncate(x.cause.Error()))))
 	}
 	f.log.LogAttrs(context.WithoutCancel(r.Context()), level, "sandbox request", attrs...)
 }

@@ -46,8 +46,8 @@ func readForwarded(h http.Header) (forwarded, error) {
 		return forwarded{}, fmt.Errorf("%w: %s was sent more than once", ErrInvalidURL, repeated)
 	}
 	for name := range h {
-		if canonical := lookAlike(name); canonical != "" && canonical != name {
-			return forwarded{}, fmt.Errorf("%w: %s was also sent as %q", ErrInvalidURL, canonical, clip(name))
+		if canonical := forwardingHeader(name); canonical != "" && canonical != name {
+			return forwarded{}, fmt.Errorf("%w: %s was also sent as %q", ErrInvalidURL, canonical, truncate(name))
 		}
 	}
 	return forwarded{values[0], values[1], values[2], values[3], values[4]}, nil
@@ -58,17 +58,17 @@ func readForwarded(h http.Header) (forwarded, error) {
 func withoutForwarding(h http.Header) http.Header {
 	h = h.Clone()
 	for name := range h {
-		if lookAlike(name) != "" {
+		if forwardingHeader(name) != "" {
 			delete(h, name)
 		}
 	}
 	return h
 }
 
-// lookAlike returns the forwarding header that name is, or could be taken for
+// forwardingHeader returns the forwarding header that name is, or could be taken for
 // by software that ignores case, surrounding space, or the difference between a
 // dash and an underscore (like CGI). Otherwise it returns "".
-func lookAlike(name string) string {
+func forwardingHeader(name string) string {
 	name = strings.TrimSpace(name)
 	if len(name) < 6 || !strings.EqualFold(name[:6], "vercel") {
 		return ""
@@ -87,15 +87,15 @@ func lookAlike(name string) string {
 func (f forwarded) url() (*url.URL, error) {
 	scheme := strings.ToLower(f.scheme)
 	if scheme != "http" && scheme != "https" {
-		return nil, fmt.Errorf("%w: %s is %q, not http or https", ErrInvalidURL, schemeHeader, clip(f.scheme))
+		return nil, fmt.Errorf("%w: %s is %q, not http or https", ErrInvalidURL, schemeHeader, truncate(f.scheme))
 	}
 	host, err := parseHost(f.host)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s is %q: %w", ErrInvalidURL, hostHeader, clip(f.host), err)
+		return nil, fmt.Errorf("%w: %s is %q: %w", ErrInvalidURL, hostHeader, truncate(f.host), err)
 	}
 	port, err := parsePort(f.port)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s is %q, not a port from 1 to 65535", ErrInvalidURL, portHeader, clip(f.port))
+		return nil, fmt.Errorf("%w: %s is %q, not a port from 1 to 65535", ErrInvalidURL, portHeader, truncate(f.port))
 	}
 	u, err := parsePath(f.path)
 	if err != nil {
@@ -183,8 +183,8 @@ func withPort(host string, port int, scheme string) string {
 	return host + ":" + strconv.Itoa(port)
 }
 
-// clip truncates text from the network before it becomes part of an error.
-func clip(s string) string {
+// truncate shortens text from the network before it becomes part of an error.
+func truncate(s string) string {
 	const most = 128
 	if len(s) > most {
 		return s[:most] + "…"

@@ -219,10 +219,10 @@ func (f *Forwarder) admit(r *http.Request, x *exchange) (status int, reason stri
 		return http.StatusMethodNotAllowed, "TRACE, TRACK and CONNECT are not forwarded"
 	case r.URL.Host == "" || r.URL.Scheme != "http" && r.URL.Scheme != "https":
 		return http.StatusForbidden, "the URL is not an http or https URL"
-	case f.hosts != nil && !matchesAny(f.hosts, r.URL):
+	case f.hosts != nil && !matchesURL(f.hosts, r.URL):
 		return http.StatusForbidden, "the host is not in ForwarderOptions.Hosts"
 	}
-	x.edits, status, reason, x.cause = prepare(r.Context(), f.rules, r, meta)
+	x.edits, status, reason, x.cause = prepareEdits(r.Context(), f.rules, r, meta)
 	return status, reason
 }
 
@@ -256,7 +256,7 @@ func rewrite(p *httputil.ProxyRequest) {
 // that it hosts, with credentials of that service. They are not the sandbox's,
 // and must not be sent where a sandbox sends its requests.
 func isPlatformHeader(name string) bool {
-	name = dashed(name)
+	name = canonicalName(name)
 	return name == "X-Vercel-Oidc-Token" || strings.HasPrefix(name, "X-Vercel-Sc-") ||
 		strings.HasPrefix(name, "X-Vercel-Proxy-Signature") || strings.HasPrefix(name, "X-Vercel-Internal-")
 }

@@ -45,8 +45,8 @@ func (b *syncBuffer) String() string {
 	return b.b.String()
 }
 
-// rig is an upstream server, a forwarder, and an HTTP client in the place of the sandbox.
-type rig struct {
+// testChain is an upstream server, a forwarder, and an HTTP client in the place of the sandbox.
+type testChain struct {
 	upstream *httptest.Server
 	host     string           // of the upstream
 	service  *httptest.Server // the forwarder, behind a Handler
@@ -54,10 +54,10 @@ type rig struct {
 	log      *syncBuffer
 }
 
-// newRig starts a rig whose upstream speaks TLS (with HTTP/2).
-func newRig(t testing.TB, upstream http.Handler, opts proxy.ForwarderOptions) *rig {
+// newTestChain starts a testChain whose upstream speaks TLS (with HTTP/2).
+func newTestChain(t testing.TB, upstream http.Handler, opts proxy.ForwarderOptions) *testChain {
 	t.Helper()
-	g := &rig{log: &syncBuffer{}}
+	g := &testChain{log: &syncBuffer{}}
 	g.upstream = httptest.NewUnstartedServer(upstream)
 	g.upstream.EnableHTTP2 = true
 	g.upstream.StartTLS()
@@ -87,7 +87,7 @@ func newRig(t testing.TB, upstream http.Handler, opts proxy.ForwarderOptions) *r
 	return g
 }
 
-func (g *rig) do(t testing.TB, method, url string, header http.Header, body io.Reader) (*http.Response, string) {
+func (g *testChain) do(t testing.TB, method, url string, header http.Header, body io.Reader) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, body)
 	require.NoError(t, err)
@@ -135,7 +135,7 @@ func TestForwarderBrokersCredentials(t *testing.T) {
 			if c.change != nil {
 				c.change(&rule)
 			}
-			g := newRig(t, echoHeader("authorization"), proxy.ForwarderOptions{AllowPrivate: loopback, Rules: []proxy.Rule{rule}})
+			g := newTestChain(t, echoHeader("authorization"), proxy.ForwarderOptions{AllowPrivate: loopback, Rules: []proxy.Rule{rule}})
 			resp, body := g.do(t, "GET", g.upstream.URL+c.path, http.Header{"Authorization": c.sent}, nil)
 			assert.Equal(t, 200, resp.StatusCode, g.log)
 			assert.Equal(t, fmt.Sprintf("%q", c.want), body)
@@ -156,7 +156,7 @@ func TestForwarderSecretErrors(t *testing.T) {
 		"is too odd": proxy.StaticSecret("s3cret\x7f"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newRig(t, http.NotFoundHandler(), proxy.ForwarderOptions{AllowPrivate: loopback, Rules: []proxy.Rule{
+			g := newTestChain(t, http.NotFoundHandler(), proxy.ForwarderOptions{AllowPrivate: loopback, Rules: []proxy.Rule{
 				{Hosts: []string{"UPSTREAM"}, Header: "X-Key", Secret: secret},
 			}})
 			resp, body := g.do(t, "GET", g.upstream.URL, nil, nil)
@@ -179,7 +179,7 @@ func TestForwarderSecretErrors(t *testing.T) {
 func TestForwarderDialer(t *testing.T) {
 	var asked []string
 	var server string
-	g := newRig(t, echoHeader("X-Key"), proxy.ForwarderOptions{
+	g := newTestChain(t, echoHeader("X-Key"), proxy.ForwarderOptions{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			asked = append(asked, address)
 			return (&net.Dialer{}).DialContext(ctx, network, server)
@@ -198,7 +198,7 @@ func TestForwarderSendsNoSecretInTheClear(t *testing.T) {
 	defer upstream.Close()
 	host := strings.TrimPrefix(upstream.URL, "http://")
 	for _, allow := range []bool{false, true} {
-		g := newRig(t, http.NotFoundHandler(), proxy.ForwarderOptions{AllowPrivate: loopback, Rules: []proxy.Rule{
+		g := newTestChain(t, http.NotFoundHandler(), proxy.ForwarderOptions{AllowPrivate: loopback, Rules: []proxy.Rule{
 			{Hosts: []string{host}, AllowHTTP: allow, Header: "X-Key", Placeholder: "P", Secret: proxy.StaticSecret("s3cret")},
 		}})
 		_, body := g.do(t, "GET", upstream.URL, http.Header{"X-Key": {"P"}}, nil)
@@ -244,7 +244,7 @@ func TestNewForwarderChecksItsOptions(t *testing.T) {
 
 func TestForwarderRefusesPrivateAddresses(t *testing.T) {
 	reached := false
-	g := newRig(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }), proxy.ForwarderOptions{})
+	g := newTestChain(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }), proxy.ForwarderOptions{})
 	port := g.host[strings.LastIndexByte(g.host, ':'):]
 	for _, target := range []string{
 		g.upstream.URL, "https://localhost" + port, "https://[::1]" + port, "https://[::ffff:127.0.0.1]" + port,
@@ -263,7 +263,7 @@ func TestForwarderRefusesPrivateAddresses(t *testing.T) {
 }
 
 func TestForwarderHosts(t *testing.T) {
-	g := newRig(t, http.NotFoundHandler(), proxy.ForwarderOptions{AllowPrivate: loopback, Hosts: []string{"api.example.com"}})
+	g := newTestChain(t, http.NotFoundHandler(), proxy.ForwarderOptions{AllowPrivate: loopback, Hosts: []string{"api.example.com"}})
 	resp, _ := g.do(t, "GET", g.upstream.URL, nil, nil)
 	assert.Equal(t, 403, resp.StatusCode)
 	assert.Contains(t, g.log.String(), "the host is not in ForwarderOptions.Hosts")
@@ -279,7 +279,7 @@ func TestForwarderIsNoOpenProxy(t *testing.T) {
 
 func TestForwarderKeepsTheRequest(t *testing.T) {
 	var got *http.Request
-	g := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	g := newTestChain(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		got = r
 		w.Header().Set("Location", "https://elsewhere.example/")
@@ -301,7 +301,7 @@ func TestForwarderKeepsTheRequest(t *testing.T) {
 }
 
 func TestForwarderLimits(t *testing.T) {
-	g := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	g := newTestChain(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		switch r.URL.Path {
 		case "/announced":
@@ -340,7 +340,7 @@ func TestForwarderLimits(t *testing.T) {
 }
 
 func TestForwarderLogsOneLine(t *testing.T) {
-	g := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	g := newTestChain(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		http.Error(w, "no", 418)
 	}), proxy.ForwarderOptions{AllowPrivate: loopback, Rules: []proxy.Rule{
@@ -366,7 +366,7 @@ func TestForwarderLogsOneLine(t *testing.T) {
 // TestForwarderCancels: if the sandbox cancels a request, the server sees it.
 func TestForwarderCancels(t *testing.T) {
 	started := make(chan struct{})
-	g := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	g := newTestChain(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		close(started)
 		<-r.Context().Done()
 	}), proxy.ForwarderOptions{AllowPrivate: loopback})
@@ -384,7 +384,7 @@ func TestForwarderCancels(t *testing.T) {
 func TestForwarderHTTPProxyForProcesses(t *testing.T) {
 	upstream := httptest.NewServer(echoHeader("x-key"))
 	defer upstream.Close()
-	g := newRig(t, http.NotFoundHandler(), proxy.ForwarderOptions{AllowPrivate: loopback, Rules: []proxy.Rule{
+	g := newTestChain(t, http.NotFoundHandler(), proxy.ForwarderOptions{AllowPrivate: loopback, Rules: []proxy.Rule{
 		{Hosts: []string{strings.TrimPrefix(upstream.URL, "http://")}, AllowHTTP: true, Header: "X-Key", Secret: proxy.StaticSecret("s3cret")},
 	}})
 	through := httptest.NewServer(g.sandbox.Transport.(*proxytest.Firewall).Proxy())

@@ -47,7 +47,7 @@ func FuzzHeaders(f *testing.F) {
 			} else if len(sent) > 100 && strings.Contains(err.Error(), sent[len(sent)-50:]) {
 				t.Error("the reason has the token in it")
 			}
-			forbidden(w, r)
+			serveForbidden(w, r)
 		})})
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
@@ -66,7 +66,7 @@ func checkOriginal(t *testing.T, r *http.Request) {
 		t.Errorf("meta %+v", m)
 	}
 	for name := range r.Header {
-		if strings.Contains(strings.ToLower(strings.ReplaceAll(name, "_", "-")), "vercel-forwarded-") && lookAlike(name) != "" {
+		if strings.Contains(strings.ToLower(strings.ReplaceAll(name, "_", "-")), "vercel-forwarded-") && forwardingHeader(name) != "" {
 			t.Errorf("header %q is still there", name)
 		}
 	}

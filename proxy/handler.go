@@ -147,7 +147,7 @@ func Handler(next http.Handler, opts *Options) http.Handler {
 		h.next = http.NotFoundHandler()
 	}
 	if h.invalid == nil {
-		h.invalid = http.HandlerFunc(forbidden)
+		h.invalid = http.HandlerFunc(serveForbidden)
 	}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
@@ -269,27 +269,27 @@ func (h *handler) verify(r *http.Request, f forwarded) (Meta, error) {
 func (h *handler) allowed(m Meta) error {
 	switch {
 	case !h.teams.allows(m.TeamID):
-		return fmt.Errorf("%w: its team %q is not in Options.Teams", ErrNotAllowed, clip(m.TeamID))
+		return fmt.Errorf("%w: its team %q is not in Options.Teams", ErrNotAllowed, truncate(m.TeamID))
 	case !h.projects.allows(m.ProjectID):
-		return fmt.Errorf("%w: its project %q is not in Options.Projects", ErrNotAllowed, clip(m.ProjectID))
+		return fmt.Errorf("%w: its project %q is not in Options.Projects", ErrNotAllowed, truncate(m.ProjectID))
 	case !h.sandboxes.allows(m.SandboxID) && (h.projects == nil || !h.sandboxes.allows(m.SandboxName)):
 		hint := ""
 		if h.sandboxes.allows(m.SandboxName) {
 			hint = "; its name is, but names count only if Options.Projects is set"
 		}
-		return fmt.Errorf("%w: its ID %q is not in Options.Sandboxes%s", ErrNotAllowed, clip(m.SandboxID), hint)
+		return fmt.Errorf("%w: its ID %q is not in Options.Sandboxes%s", ErrNotAllowed, truncate(m.SandboxID), hint)
 	}
 	return nil
 }
 
 func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	h.log.WarnContext(r.Context(), "sandbox proxy refused a request",
-		"error", err, "method", clip(r.Method), "remote", r.RemoteAddr)
+		"error", err, "method", truncate(r.Method), "remote", r.RemoteAddr)
 	h.invalid.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), errorKey{}, err)))
 }
 
-// forbidden is the default response to an invalid request.
-func forbidden(w http.ResponseWriter, _ *http.Request) {
+// serveForbidden is the default response to an invalid request.
+func serveForbidden(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(http.StatusForbidden)

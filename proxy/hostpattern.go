@@ -43,8 +43,8 @@ func parseHostPatterns(list []string) ([]hostPattern, error) {
 	return patterns, nil
 }
 
-// matchesAny reports whether one of the patterns matches a URL.
-func matchesAny(patterns []hostPattern, u *url.URL) bool {
+// matchesURL reports whether one of the patterns matches a URL.
+func matchesURL(patterns []hostPattern, u *url.URL) bool {
 	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
 	if strings.Contains(host, ":") {
 		host = "[" + host + "]"

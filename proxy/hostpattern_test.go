@@ -30,7 +30,7 @@ func TestHostPatterns(t *testing.T) {
 		for text, want := range urls {
 			u, err := url.Parse(text)
 			require.NoError(t, err)
-			assert.Equal(t, want, matchesAny(patterns, u), "%s for %s", list, text)
+			assert.Equal(t, want, matchesURL(patterns, u), "%s for %s", list, text)
 		}
 	}
 }

@@ -65,34 +65,34 @@ type Keys struct {
 	HTTPClient *http.Client
 
 	mu      sync.Mutex
-	issuers map[string]*issuer
+	issuers map[string]*issuerState
 	// How much of totalRate, clientsRate, and clientRate by each client is used up.
-	all, clients bucket
-	client       map[netip.Addr]*bucket
+	total, clients allowance
+	byClient       map[netip.Addr]*allowance
 }
 
 // rate is the size of an allowance, and how fast it recovers.
 type rate struct{ burst, perSecond float64 }
 
-// bucket is the used part of a rate.
-type bucket struct {
+// allowance is the used part of a rate.
+type allowance struct {
 	spent float64
 	at    time.Time // when spent was computed
 }
 
 // level returns the used part at a time.
-func (b *bucket) level(r rate, now time.Time) float64 {
+func (b *allowance) level(r rate, now time.Time) float64 {
 	return max(0, b.spent-now.Sub(b.at).Seconds()*r.perSecond)
 }
 
 // allows reports whether one more request is allowed.
-func (b *bucket) allows(r rate, now time.Time) bool { return b.level(r, now) <= r.burst-1 }
+func (b *allowance) allows(r rate, now time.Time) bool { return b.level(r, now) <= r.burst-1 }
 
 // spend counts one request.
-func (b *bucket) spend(r rate, now time.Time) { b.spent, b.at = b.level(r, now)+1, now }
+func (b *allowance) spend(r rate, now time.Time) { b.spent, b.at = b.level(r, now)+1, now }
 
-// issuer is the state of one issuer. The mutex of Keys guards its fields, except proven.
-type issuer struct {
+// issuerState is the state of one issuer. The mutex of Keys guards its fields, except proven.
+type issuerState struct {
 	keys     keySet
 	fetched  time.Time // when the keys were fetched
 	tried    time.Time // start of the last fetch
@@ -107,7 +107,7 @@ type issuer struct {
 // on behalf of the client at an address. The context limits the waiting. A
 // fetch continues even if the request that started it is canceled, since
 // otherwise it could be kept from ever succeeding.
-func (k *Keys) find(ctx context.Context, remote, name, keyID string) (*rsa.PublicKey, *issuer, error) {
+func (k *Keys) find(ctx context.Context, remote, name, keyID string) (*rsa.PublicKey, *issuerState, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
@@ -132,9 +132,9 @@ func (k *Keys) find(ctx context.Context, remote, name, keyID string) (*rsa.Publi
 		}
 	case k.mayFetch(e, remote, now):
 		if e == nil {
-			e = k.add(name, now)
+			e = k.addIssuer(name, now)
 		}
-		k.refresh(ctx, name, e)
+		k.fetch(ctx, name, e)
 	case e == nil:
 		return nil, nil, fmt.Errorf("%w: requests named too many unknown issuers lately; list yours in Options.Issuers", ErrKeysUnavailable)
 	}
@@ -143,14 +143,14 @@ func (k *Keys) find(ctx context.Context, remote, name, keyID string) (*rsa.Publi
 	}
 	key := e.keys.find(keyID)
 	if key == nil {
-		return nil, nil, fmt.Errorf("%w: its issuer publishes no usable key %q", ErrInvalidToken, clip(keyID))
+		return nil, nil, fmt.Errorf("%w: its issuer publishes no usable key %q", ErrInvalidToken, truncate(keyID))
 	}
 	return key, e, nil
 }
 
 // mayFetch reports whether a fetch is allowed now, and counts it if the
 // issuer's keys are not known.
-func (k *Keys) mayFetch(e *issuer, remote string, now time.Time) bool {
+func (k *Keys) mayFetch(e *issuerState, remote string, now time.Time) bool {
 	if e != nil && e.keys != nil {
 		return now.Sub(e.tried) >= refetchPause
 	}
@@ -160,21 +160,21 @@ func (k *Keys) mayFetch(e *issuer, remote string, now time.Time) bool {
 			return false
 		}
 	}
-	own := k.allowance(remote, now)
+	own := k.clientAllowance(remote, now)
 	switch {
 	case own.allows(clientRate, now) && k.clients.allows(clientsRate, now):
 		own.spend(clientRate, now)
 		k.clients.spend(clientsRate, now)
-	case k.all.allows(totalRate, now):
-		k.all.spend(totalRate, now)
+	case k.total.allows(totalRate, now):
+		k.total.spend(totalRate, now)
 	default:
 		return false
 	}
 	return true
 }
 
-// allowance returns how much the client at an address has used up.
-func (k *Keys) allowance(remote string, now time.Time) *bucket {
+// clientAllowance returns how much the client at an address has used up.
+func (k *Keys) clientAllowance(remote string, now time.Time) *allowance {
 	var client netip.Addr // none: shared by all clients without a valid address
 	if at, err := netip.ParseAddrPort(remote); err == nil {
 		client = at.Addr().Unmap().WithZone("")
@@ -184,29 +184,29 @@ func (k *Keys) allowance(remote string, now time.Time) *bucket {
 			client = network.Addr()
 		}
 	}
-	own := k.client[client]
+	own := k.byClient[client]
 	if own == nil {
-		if len(k.client) >= maxClients {
-			maps.DeleteFunc(k.client, func(_ netip.Addr, b *bucket) bool { return b.level(clientRate, now) == 0 })
+		if len(k.byClient) >= maxClients {
+			maps.DeleteFunc(k.byClient, func(_ netip.Addr, b *allowance) bool { return b.level(clientRate, now) == 0 })
 		}
-		if len(k.client) >= maxClients {
-			return &bucket{spent: clientRate.burst, at: now}
+		if len(k.byClient) >= maxClients {
+			return &allowance{spent: clientRate.burst, at: now}
 		}
-		if k.client == nil {
-			k.client = make(map[netip.Addr]*bucket)
+		if k.byClient == nil {
+			k.byClient = make(map[netip.Addr]*allowance)
 		}
-		own = &bucket{}
-		k.client[client] = own
+		own = &allowance{}
+		k.byClient[client] = own
 	}
 	return own
 }
 
-// add makes room for an issuer, and adds it. The least recently used goes
+// addIssuer makes room for an issuer, and adds it. The least recently used goes
 // first, but issuers of valid tokens, which can't be forged, go last.
-func (k *Keys) add(name string, now time.Time) *issuer {
+func (k *Keys) addIssuer(name string, now time.Time) *issuerState {
 	for len(k.issuers) >= maxIssuers {
 		victim := ""
-		var worst *issuer
+		var worst *issuerState
 		for n, e := range k.issuers {
 			switch {
 			case e.flight != nil:
@@ -222,15 +222,15 @@ func (k *Keys) add(name string, now time.Time) *issuer {
 		delete(k.issuers, victim)
 	}
 	if k.issuers == nil {
-		k.issuers = make(map[string]*issuer)
+		k.issuers = make(map[string]*issuerState)
 	}
-	e := &issuer{used: now}
+	e := &issuerState{used: now}
 	k.issuers[name] = e
 	return e
 }
 
-// refresh fetches the keys of an issuer, and releases the mutex meanwhile.
-func (k *Keys) refresh(ctx context.Context, name string, e *issuer) {
+// fetch fetches the keys of an issuer. It releases the mutex while it does.
+func (k *Keys) fetch(ctx context.Context, name string, e *issuerState) {
 	done := make(chan struct{})
 	e.flight = done
 	e.tried = time.Now()

@@ -348,7 +348,7 @@ func TestKeysColdStart(t *testing.T) {
 			flood("203.0.113.9:2") // another port is the same client
 			flood(fmt.Sprintf("[2001:db8:1:2::%d]:1", i))
 		}
-		assert.Len(t, k.client, 2, "an IPv6 network is one client")
+		assert.Len(t, k.byClient, 2, "an IPv6 network is one client")
 		_, _, err := k.find(t.Context(), "203.0.113.9:3", "https://oidc.vercel.com/behind-the-stranger", "a")
 		assert.ErrorIs(t, err, ErrKeysUnavailable, "the attacker has used up the common limit")
 		_, _, err = k.find(t.Context(), "198.51.100.7:1", testIssuer, "a")
@@ -360,7 +360,7 @@ func TestKeysColdStart(t *testing.T) {
 			_, _, _ = k.find(t.Context(), fmt.Sprintf("100.%d.%d.1:1", i/250, i%250), fmt.Sprint("https://oidc.vercel.com/many-", i), "a")
 		}
 		assert.LessOrEqual(t, s.fetches.Load()-before, int64(clientsRate.burst+totalRate.burst))
-		assert.LessOrEqual(t, len(k.client), maxClients)
+		assert.LessOrEqual(t, len(k.byClient), maxClients)
 	})
 }
 

@@ -76,7 +76,7 @@ func newRule(r Rule) (rule, error) {
 	if r.Header == "" {
 		return c, errors.New("option Header is empty: name the header to set")
 	}
-	if strings.ContainsFunc(r.Header, notToken) {
+	if strings.ContainsFunc(r.Header, invalidInName) {
 		return c, fmt.Errorf("option Header: %q is not the name of a header", r.Header)
 	}
 	c.Header = http.CanonicalHeaderKey(r.Header)
@@ -101,7 +101,7 @@ func (r *rule) appliesTo(u *url.URL) bool {
 	}
 	// Servers disagree about escaped slashes, so the path must match both
 	// before and after unescaping.
-	return under(u.Path, r.PathPrefix) && under(u.EscapedPath(), r.PathPrefix) && matchesAny(r.hosts, u) &&
+	return isUnder(u.Path, r.PathPrefix) && isUnder(u.EscapedPath(), r.PathPrefix) && matchesURL(r.hosts, u) &&
 		(r.PathPrefix == "" || r.Secret == nil || !mayHaveDotSegments(u.Path))
 }
 
@@ -120,18 +120,18 @@ func mayHaveDotSegments(path string) bool {
 	return false
 }
 
-func under(path, prefix string) bool {
+func isUnder(path, prefix string) bool {
 	rest, ok := strings.CutPrefix(path, prefix)
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// notToken reports whether c can't be part of a header's name.
-func notToken(c rune) bool {
+// invalidInName reports whether c can't be part of a header's name.
+func invalidInName(c rune) bool {
 	return c <= ' ' || c >= 0x7f || strings.ContainsRune("()<>@,;:\\\"/[]?={}", c)
 }
 
-// isControl reports whether c can't be part of a header's value.
-func isControl(c rune) bool {
+// invalidInValue reports whether c can't be part of a header's value.
+func invalidInValue(c rune) bool {
 	return c < ' ' && c != '\t' || c == 0x7f
 }
 
@@ -149,10 +149,10 @@ const (
 	maxHeader       = 64 << 10
 )
 
-// prepare obtains the secrets that a request needs. If the request must not be
+// prepareEdits obtains the secrets that a request needs. If the request must not be
 // sent, it returns the reason, and the status of the response. For a Secret that
 // failed it also returns the cause, for the log alone.
-func prepare(ctx context.Context, rules []rule, r *http.Request, meta Meta) (edits []edit, status int, reason string, cause error) {
+func prepareEdits(ctx context.Context, rules []rule, r *http.Request, meta Meta) (edits []edit, status int, reason string, cause error) {
 	for i := range rules {
 		rule := &rules[i]
 		if !rule.appliesTo(r.URL) {
@@ -173,7 +173,7 @@ func prepare(ctx context.Context, rules []rule, r *http.Request, meta Meta) (edi
 			if err != nil {
 				return nil, http.StatusBadGateway, "no secret for " + rule.Header, err
 			}
-			if strings.ContainsFunc(secret, isControl) {
+			if strings.ContainsFunc(secret, invalidInValue) {
 				return nil, http.StatusBadGateway, "the secret for " + rule.Header + " can't be sent in a header", nil
 			}
 			if size+placeholders*len(secret) > maxHeader {
@@ -207,7 +207,7 @@ func (e *edit) apply(h http.Header) {
 		return
 	}
 	for name := range h {
-		if dashed(name) == dashed(e.Header) {
+		if canonicalName(name) == canonicalName(e.Header) {
 			delete(h, name)
 		}
 	}
@@ -216,8 +216,8 @@ func (e *edit) apply(h http.Header) {
 	}
 }
 
-// dashed returns the name of a header as read by software that treats dashes
+// canonicalName returns the name of a header as read by software that treats dashes
 // and underscores the same (like CGI).
-func dashed(name string) string {
+func canonicalName(name string) string {
 	return http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
 }

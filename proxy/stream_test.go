@@ -21,7 +21,7 @@ import (
 
 func TestForwarderServerSentEvents(t *testing.T) {
 	next := make(chan string)
-	g := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	g := newTestChain(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		for event := range next {
 			fmt.Fprintf(w, "data: %s\n\n", event)
@@ -47,7 +47,7 @@ func TestForwarderServerSentEvents(t *testing.T) {
 }
 
 func TestForwarderStreamsBothWaysAtOnce(t *testing.T) {
-	g := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	g := newTestChain(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(200)
 		out := http.NewResponseController(w)
 		out.Flush()
@@ -79,7 +79,7 @@ func TestForwarderStreamsBothWaysAtOnce(t *testing.T) {
 }
 
 func TestForwarderWebSocket(t *testing.T) {
-	g := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	g := newTestChain(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, err := websocket.Accept(w, r, nil)
 		if err != nil {
 			return
@@ -114,7 +114,7 @@ func TestForwarderWebSocket(t *testing.T) {
 
 // TestForwarderEarlyResponse: a response arrives even if the server has not read the request.
 func TestForwarderEarlyResponse(t *testing.T) {
-	g := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	g := newTestChain(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too much", 413)
 	}), proxy.ForwarderOptions{AllowPrivate: loopback})
 	body, in := io.Pipe()
@@ -164,7 +164,7 @@ func peakHeap(f func()) uint64 {
 // TestForwarderLargeBodies: forwarding a body of 32 MiB needs less than 16 MiB of memory.
 func TestForwarderLargeBodies(t *testing.T) {
 	const size int64 = 32 << 20
-	g := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	g := newTestChain(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
 			_, _ = io.CopyN(w, zeros{}, size)
 			return

@@ -80,17 +80,17 @@ func parseToken(token string) (*unverified, error) {
 	t := &unverified{input: input}
 	var h header
 	var err error
-	if err := decode(first, &h); err != nil {
+	if err := decodePart(first, &h); err != nil {
 		return nil, fmt.Errorf("%w: its header is malformed", ErrInvalidToken)
 	}
-	if err := decode(second, &t.claims); err != nil {
+	if err := decodePart(second, &t.claims); err != nil {
 		return nil, fmt.Errorf("%w: its claims are malformed", ErrInvalidToken)
 	}
 	if t.issuer, _ = t.Issuer.(string); t.issuer == "" {
 		return nil, ErrMissingIssuer
 	}
 	if h.Algorithm != string(jose.RS256) {
-		return nil, fmt.Errorf("%w: it is signed with the algorithm %q, not RS256", ErrInvalidToken, clip(h.Algorithm))
+		return nil, fmt.Errorf("%w: it is signed with the algorithm %q, not RS256", ErrInvalidToken, truncate(h.Algorithm))
 	}
 	if h.Critical != nil {
 		return nil, fmt.Errorf("%w: it has critical headers (crit), which are not supported", ErrInvalidToken)
@@ -102,8 +102,8 @@ func parseToken(token string) (*unverified, error) {
 	return t, nil
 }
 
-// decode decodes one of the JSON parts of a token.
-func decode(part string, into any) error {
+// decodePart decodes one of the JSON parts of a token.
+func decodePart(part string, into any) error {
 	b, err := base64url.DecodeString(part)
 	if err != nil {
 		return err
@@ -118,18 +118,18 @@ func decode(part string, into any) error {
 func checkIssuer(issuer string) error {
 	rest, ok := strings.CutPrefix(issuer, issuerBase)
 	if !ok || len(issuer) > maxIssuerSize {
-		return fmt.Errorf("%w: %q is not %s or a path below it", ErrInvalidIssuer, clip(issuer), issuerBase)
+		return fmt.Errorf("%w: %q is not %s or a path below it", ErrInvalidIssuer, truncate(issuer), issuerBase)
 	}
 	if rest == "" || rest == "/" {
 		return nil
 	}
 	path, ok := strings.CutPrefix(strings.TrimSuffix(rest, "/"), "/")
 	if !ok {
-		return fmt.Errorf("%w: %q is not %s or a path below it", ErrInvalidIssuer, clip(issuer), issuerBase)
+		return fmt.Errorf("%w: %q is not %s or a path below it", ErrInvalidIssuer, truncate(issuer), issuerBase)
 	}
 	for segment := range strings.SplitSeq(path, "/") {
 		if segment == "" || segment == "." || segment == ".." || strings.ContainsFunc(segment, isReserved) {
-			return fmt.Errorf("%w: %q is not %s or a path below it", ErrInvalidIssuer, clip(issuer), issuerBase)
+			return fmt.Errorf("%w: %q is not %s or a path below it", ErrInvalidIssuer, truncate(issuer), issuerBase)
 		}
 	}
 	return nil
@@ -152,7 +152,7 @@ func (t *unverified) checkSignature(key *rsa.PublicKey) error {
 
 // checkTime checks exp, nbf and iat, and returns the expiry.
 func (c *claims) checkTime(now time.Time) (time.Time, error) {
-	expiry, ok := seconds(c.Expiry)
+	expiry, ok := parseNumericDate(c.Expiry)
 	if !ok {
 		return time.Time{}, fmt.Errorf("%w: it has no time of expiry (exp)", ErrInvalidToken)
 	}
@@ -160,7 +160,7 @@ func (c *claims) checkTime(now time.Time) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("%w: it expired at %v, and this machine's clock shows %v", ErrInvalidToken, expiry, now.UTC().Round(time.Second))
 	}
 	if c.NotBefore != nil {
-		start, ok := seconds(c.NotBefore)
+		start, ok := parseNumericDate(c.NotBefore)
 		if !ok {
 			return time.Time{}, fmt.Errorf("%w: its claim nbf is not a time", ErrInvalidToken)
 		}
@@ -169,15 +169,15 @@ func (c *claims) checkTime(now time.Time) (time.Time, error) {
 		}
 	}
 	if c.IssuedAt != nil {
-		if _, ok := seconds(c.IssuedAt); !ok {
+		if _, ok := parseNumericDate(c.IssuedAt); !ok {
 			return time.Time{}, fmt.Errorf("%w: its claim iat is not a time", ErrInvalidToken)
 		}
 	}
 	return expiry, nil
 }
 
-// seconds converts a NumericDate between the years 1970 and 9999.
-func seconds(v any) (time.Time, bool) {
+// parseNumericDate converts a NumericDate between the years 1970 and 9999.
+func parseNumericDate(v any) (time.Time, bool) {
 	const latest = 253402300799
 	f, ok := v.(float64)
 	if !ok || !(f >= 0 && f <= latest) {
@@ -203,7 +203,7 @@ func (c *claims) checkAudience(accepted []string) error {
 			}
 		}
 	}
-	return fmt.Errorf("%w: it is for the forward URL %q, not for %q: list the policy's forward URL in Options.Audience", ErrInvalidToken, clip(fmt.Sprint(c.Audience)), accepted)
+	return fmt.Errorf("%w: it is for the forward URL %q, not for %q: list the policy's forward URL in Options.Audience", ErrInvalidToken, truncate(fmt.Sprint(c.Audience)), accepted)
 }
 
 // meta converts the claims to what handlers see.
