@@ -28,18 +28,18 @@ const (
 	oauthToken    = "POST api.vercel.com/login/oauth/token"
 )
 
-func user(defaultTeam any) any {
+func userResponse(defaultTeam any) any {
 	return map[string]any{"user": map[string]any{"defaultTeamId": defaultTeam, "username": "me"}}
 }
 
-func refusal(status int) oidctest.Response {
+func forbiddenResponse(status int) oidctest.Response {
 	return oidctest.Response{Status: status, Body: json.RawMessage(`{"error":{"code":"forbidden","message":"no"}}`)}
 }
 
 func TestCLIDefaultTeam(t *testing.T) {
 	m, v, opts := setup(t)
 	m.Write(m.LoginFile(), login())
-	v.Say(getUser, user("team_d"))
+	v.Say(getUser, userResponse("team_d"))
 	v.Say(getDefault, map[string]string{"id": "prj_1"})
 	v.Say(getTeamD, map[string]string{"slug": "d"})
 	var log bytes.Buffer
@@ -54,7 +54,7 @@ func TestCLIDefaultTeam(t *testing.T) {
 	for range 2 {
 		got, err := p.Credentials(t.Context())
 		require.NoError(t, err)
-		assert.Equal(t, auth.Credentials{Token: "cli_tok", TeamID: "team_d", ProjectID: "vercel-sandbox-default-project"}, given(got))
+		assert.Equal(t, auth.Credentials{Token: "cli_tok", TeamID: "team_d", ProjectID: "vercel-sandbox-default-project"}, withoutSource(got))
 	}
 	m.Link("team_later", "prj_later")
 	got, err := p.Credentials(t.Context())
@@ -82,7 +82,7 @@ func TestInteractiveIsDetected(t *testing.T) {
 func TestCLIProjectIsCreated(t *testing.T) {
 	m, v, opts := setup(t)
 	m.Write(m.LoginFile(), login())
-	v.Say(getDefault, refusal(http.StatusNotFound))
+	v.Say(getDefault, forbiddenResponse(http.StatusNotFound))
 	v.Say(createProject, map[string]string{"id": "prj_new"})
 	opts.TeamID = "acme"
 	var log bytes.Buffer
@@ -114,13 +114,13 @@ func TestCLITeamSearch(t *testing.T) {
 					return oidctest.Response{Body: struct{}{}}
 				}
 			}
-			return refusal(http.StatusForbidden)
+			return forbiddenResponse(http.StatusForbidden)
 		})
 	}
 	search := func(t *testing.T, defaultTeam any, teams []string, pages ...any) (auth.Credentials, *oidctest.Vercel, error) {
 		m, v, opts := setup(t)
 		m.Write(m.LoginFile(), login())
-		v.Say(getUser, user(defaultTeam))
+		v.Say(getUser, userResponse(defaultTeam))
 		v.Say(getTeams, pages...)
 		usable(v, teams...)
 		got, err := auth.CLI(opts).Credentials(t.Context())
@@ -165,7 +165,7 @@ func TestCLIAPIError(t *testing.T) {
 		m, v, opts := setup(t)
 		m.Write(m.LoginFile(), login())
 		p := auth.CLI(opts)
-		v.Say(getUser, refusal(http.StatusUnauthorized), user("team_d"))
+		v.Say(getUser, forbiddenResponse(http.StatusUnauthorized), userResponse("team_d"))
 		v.Say(getDefault, oidctest.Response{Status: 500, Body: "oops\x1b"})
 		_, err := p.Credentials(t.Context())
 		require.ErrorContains(t, err, "HTTP 401: FORBIDDEN: no")
@@ -188,11 +188,11 @@ func TestCLILinkedProject(t *testing.T) {
 	m.Link("team_l", "prj_l")
 	got, err := auth.CLI(opts).Credentials(t.Context())
 	require.NoError(t, err, "the names are for show only")
-	assert.Equal(t, auth.Credentials{Token: "cli_tok", TeamID: "team_l", ProjectID: "prj_l"}, given(got))
+	assert.Equal(t, auth.Credentials{Token: "cli_tok", TeamID: "team_l", ProjectID: "prj_l"}, withoutSource(got))
 	assert.Equal(t, []string{"GET vercel.com/api/v2/teams/team_l", "GET vercel.com/api/v2/projects/prj_l"}, v.Asked())
 
 	// At a terminal the login is used when the project gets no OIDC token.
-	v.Say("POST api.vercel.com/v1/projects/prj_l/token", refusal(http.StatusForbidden))
+	v.Say("POST api.vercel.com/v1/projects/prj_l/token", forbiddenResponse(http.StatusForbidden))
 	_, err = auth.Default(opts).Credentials(t.Context())
 	require.ErrorContains(t, err, "HTTP 403")
 	opts.Interactive = new(true)
@@ -250,7 +250,7 @@ func TestCLILoginIsRefreshedWhenRefused(t *testing.T) {
 	for range 2 { // the second finds that it was refreshed
 		got, err := auth.CLI(opts).Refresh(t.Context(), auth.Credentials{Token: "cli_tok"})
 		require.NoError(t, err)
-		assert.Equal(t, auth.Credentials{Token: "cli_2", TeamID: "x", ProjectID: "p"}, given(got))
+		assert.Equal(t, auth.Credentials{Token: "cli_2", TeamID: "x", ProjectID: "p"}, withoutSource(got))
 	}
 	assert.Equal(t, []string{discovery, oauthToken}, v.Asked())
 	assert.Equal(t, map[string]any{"token": "cli_2", "refreshToken": "r1"}, m.Read(m.LoginFile()),

@@ -46,7 +46,7 @@ type defaultProvider struct {
 	oidc *oidcTokens
 	cli  *scopedProvider
 	// env is the provider of the environment's access token; nil before its first use.
-	env atomic.Pointer[envFound]
+	env atomic.Pointer[envProvider]
 	// oidcOnly is set once OIDC has returned credentials. From then on those of
 	// the CLI, which may be for another project, are not used.
 	oidcOnly atomic.Bool
@@ -55,8 +55,8 @@ type defaultProvider struct {
 	cliFirst atomic.Bool
 }
 
-// envFound is the provider of an access token of the environment.
-type envFound struct {
+// envProvider is the provider of an access token of the environment.
+type envProvider struct {
 	of redact.Hidden[oidc.EnvToken]
 	*scopedProvider
 }
@@ -101,7 +101,7 @@ func (p *defaultProvider) fromEnv(ctx context.Context) (*scopedProvider, error) 
 	}
 	o := *p.opts
 	o.TeamID, o.ProjectID = scope.TeamID, scope.ProjectID
-	e := &envFound{redact.Hide(&t), newToken(t.Token, t.Variable, &o)}
+	e := &envProvider{redact.Hide(&t), newToken(t.Token, t.Variable, &o)}
 	p.env.Store(e)
 	return e.scopedProvider, nil
 }

@@ -25,8 +25,8 @@ func setup(t *testing.T) (*oidctest.Machine, *oidctest.Vercel, *auth.Options) {
 	}
 }
 
-// given returns credentials without their source.
-func given(c auth.Credentials) auth.Credentials {
+// withoutSource returns credentials without their source.
+func withoutSource(c auth.Credentials) auth.Credentials {
 	return auth.Credentials{Token: c.Token, TeamID: c.TeamID, ProjectID: c.ProjectID}
 }
 
@@ -46,13 +46,13 @@ func TestOIDCTokenOfTheEnvironment(t *testing.T) {
 
 	got, err := p.Credentials(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, auth.Credentials{Token: token, TeamID: "team_oidc", ProjectID: "prj_oidc"}, given(got))
+	assert.Equal(t, auth.Credentials{Token: token, TeamID: "team_oidc", ProjectID: "prj_oidc"}, withoutSource(got))
 
 	forever := oidctest.Token("team_2", "prj_2", 0)
 	m.Set("VERCEL_OIDC_TOKEN", forever)
 	got, err = p.Credentials(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, auth.Credentials{Token: forever, TeamID: "team_2", ProjectID: "prj_2"}, given(got), "a changed variable is followed")
+	assert.Equal(t, auth.Credentials{Token: forever, TeamID: "team_2", ProjectID: "prj_2"}, withoutSource(got), "a changed variable is followed")
 	assert.Empty(t, v.Asked())
 }
 
@@ -113,7 +113,7 @@ func TestOIDCLinkedInAParent(t *testing.T) {
 	for range 3 {
 		got, err := p.Credentials(t.Context())
 		require.NoError(t, err)
-		assert.Equal(t, auth.Credentials{Token: fresh, TeamID: "team_linked", ProjectID: "prj_linked"}, given(got))
+		assert.Equal(t, auth.Credentials{Token: fresh, TeamID: "team_linked", ProjectID: "prj_linked"}, withoutSource(got))
 	}
 	require.Len(t, v.Requests(), 1)
 	r := v.Requests()[0]

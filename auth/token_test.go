@@ -88,7 +88,7 @@ func TestTokenScope(t *testing.T) {
 
 	// A link to another team's project is ignored.
 	opts.ProjectID = ""
-	v.Say(getDefault, refusal(http.StatusNotFound))
+	v.Say(getDefault, forbiddenResponse(http.StatusNotFound))
 	opts.NoCreate = true
 	_, err := auth.Token("t", opts).Credentials(t.Context())
 	require.ErrorIs(t, err, auth.ErrNoProject)
@@ -97,7 +97,7 @@ func TestTokenScope(t *testing.T) {
 	// With a given project no default project is needed.
 	require.NoError(t, os.Remove(m.LinkFile()))
 	opts.TeamID, opts.ProjectID = "", "prj_o"
-	v.Say(getUser, user("team_d"))
+	v.Say(getUser, userResponse("team_d"))
 	v.Say(getTeamD, map[string]string{"slug": "d"})
 	assert.Equal(t, auth.Credentials{Token: "t", TeamID: "team_d", ProjectID: "prj_o"}, got("t"))
 

@@ -164,7 +164,7 @@ func TestTree(t *testing.T) {
   sandbox repair sandbox.cause=cut
   `+logs+` http.response.status_code=200
   `+logs+` http.response.status_code=200
-`, withoutLooks(x.tree()))
+`, withoutLookups(x.tree()))
 
 	for _, s := range x.spans.GetSpans() {
 		if s.Name == "sandbox command" && attr(s, "sandbox.command.id") == "ours" {
@@ -178,9 +178,9 @@ func TestTree(t *testing.T) {
 	assert.Positive(t, x.metric(t, "sandbox.session.lived")[""])
 }
 
-// withoutLooks removes lookups of a command whose log has ended from a tree, because their number
+// withoutLookups removes lookups of a command whose log has ended from a tree, because their number
 // varies.
-func withoutLooks(tree string) string {
+func withoutLookups(tree string) string {
 	var out strings.Builder
 	for line := range strings.Lines(tree) {
 		if !strings.HasPrefix(line, "  GET /v2/sandboxes/sessions/{session}/cmd/{command} ") {

@@ -90,18 +90,18 @@ func (v *visitor) told(resp *http.Response) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d %d %v %v\n", resp.StatusCode, resp.ContentLength, resp.Uncompressed, err != nil)
 	resp.Header.Del("Date")
-	dump(&b, resp.Header)
+	writeHeader(&b, resp.Header)
 	body = []byte(v.normalize.Replace(string(body)))
 	if len(body) > 4096 {
 		fmt.Fprintf(&b, "%d bytes %x\n", len(body), sha256.Sum256(body))
 	} else {
 		b.Write(body)
 	}
-	dump(&b, resp.Trailer)
+	writeHeader(&b, resp.Trailer)
 	return v.normalize.Replace(b.String())
 }
 
-func dump(w io.Writer, h http.Header) {
+func writeHeader(w io.Writer, h http.Header) {
 	for _, name := range slices.Sorted(maps.Keys(h)) {
 		fmt.Fprintf(w, "%s: %q\n", name, h[name])
 	}
@@ -218,7 +218,7 @@ func visits() map[string]func(v *visitor) string {
 
 		"every byte in a path":  uri("/" + every(0x21, 0x100)),
 		"every byte in a query": uri("/?" + every(0x21, 0x100)),
-		"every byte escaped":    func(v *visitor) string { return v.uri("/" + escapes() + "?" + escapes()) },
+		"every byte escaped":    func(v *visitor) string { return v.uri("/" + allEscapes() + "?" + allEscapes()) },
 		"controls in a path": func(v *visitor) string {
 			return fmt.Sprint(v.exchange(v.site(), "GET /\x01 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
 		},
@@ -354,7 +354,7 @@ func visits() map[string]func(v *visitor) string {
 			var b strings.Builder
 			fmt.Fprintln(&b, resp.StatusCode)
 			resp.Header.Del("Date")
-			dump(&b, resp.Header)
+			writeHeader(&b, resp.Header)
 			for _, line := range []string{"\x00\xff\n", big + "\n"} {
 				go func() { _, _ = io.WriteString(conn, line) }()
 				got, err := r.ReadString('\n')
@@ -385,7 +385,7 @@ func visits() map[string]func(v *visitor) string {
 	}
 }
 
-func escapes() string {
+func allEscapes() string {
 	var b strings.Builder
 	for c := range 256 {
 		fmt.Fprintf(&b, "%%%02x", c)
@@ -502,9 +502,9 @@ func showSite() http.Handler {
 			}
 		}
 		r.Header.Del("Connection") // of this hop
-		dump(w, r.Header)
+		writeHeader(w, r.Header)
 		fmt.Fprintf(w, "%d %x\n", len(body), sha256.Sum256(body))
-		dump(w, r.Trailer)
+		writeHeader(w, r.Trailer)
 	}
 	mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) { echo(w, r, false) })
 	mux.HandleFunc("/all", func(w http.ResponseWriter, r *http.Request) { echo(w, r, true) })
