@@ -19,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/pool"
@@ -257,41 +256,4 @@ func (w *process) closeInput(t *testing.T) {
 	require.NoError(t, w.in.Close())
 	<-w.read
 	require.NoError(t, w.cmd.Wait())
-}
-
-// TestAdopt: a pool adopts the ready sandbox of a process that no longer extends it. The
-// sandbox is taken only once, although the first process still runs. The pool does not adopt
-// the sandbox that this process has taken: it times out.
-func TestAdopt(t *testing.T) {
-	t.Parallel()
-	needs.GNU(t)
-	inBubble(t, func(t *testing.T, srv *sandboxtest.Server, network http.RoundTripper) {
-		opts := pool.Options{Name: "adopted", Lease: time.Minute}
-		noExtend := clientOver(t, srv, canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
-			if strings.HasSuffix(r.URL.Path, "/extend-timeout") {
-				<-r.Context().Done()
-				return nil, r.Context().Err()
-			}
-			return network.RoundTrip(r)
-		}))
-		first, err := pool.New(t.Context(), noExtend, opts)
-		require.NoError(t, err)
-		waitReady(t, first, 1)
-		lost, err := first.Take(t.Context(), "")
-		require.NoError(t, err)
-		waitReady(t, first, 1)
-		second := openPool(t, clientOver(t, srv, network), opts)
-		waitReady(t, second, 2) // its own and the adopted one
-		time.Sleep(opts.Lease)
-		require.ErrorIs(t, lost.Refresh(t.Context()), sandbox.ErrNotFound)
-		names := map[string]bool{}
-		for _, p := range []*pool.Pool{second, second, first} {
-			box, err := p.Take(t.Context(), "")
-			require.NoError(t, err)
-			assert.False(t, names[box.Name()], "taken twice")
-			names[box.Name()] = true
-			defer func() { assert.NoError(t, box.Delete(context.WithoutCancel(t.Context()))) }()
-		}
-		require.NoError(t, first.Close(t.Context()))
-	})
 }
