@@ -14,7 +14,7 @@ import (
 )
 
 // TestHomes: commands that keep nothing work without a home directory. A pipe, a device
-// or a huge file in the place of a configuration file does not hold them up.
+// or a huge file at the name of the configuration file does not block them.
 func TestHomes(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
@@ -48,8 +48,8 @@ func TestHomes(t *testing.T) {
 	config := filepath.Join(d.home, ".config", "sandbox-cli", "telemetry.json")
 	require.NoError(t, os.MkdirAll(filepath.Dir(config), 0o700))
 	for what, put := range map[string]func() error{
-		"it is not a file": func() error { return syscall.Mkfifo(config, 0o600) },
-		"it has more than": func() error { return os.WriteFile(config, make([]byte, 2<<20), 0o600) },
+		"it is not a regular file": func() error { return syscall.Mkfifo(config, 0o600) },
+		"it has more than":         func() error { return os.WriteFile(config, make([]byte, 2<<20), 0o600) },
 	} {
 		require.NoError(t, put())
 		unread := make(chan struct{})

@@ -2,14 +2,13 @@
 package settings
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
-
-	"github.com/gofrs/flock"
 )
 
 const folder = "sandbox-cli"
@@ -20,9 +19,8 @@ type Dirs struct{ Config, State string }
 // ErrNoHome is the error of a change without a directory for the files.
 var ErrNoHome = errors.New("there is no home directory to keep files in; set HOME")
 
-// FindDirs finds the directories by the XDG variables, or where the system has
-// them. Without a home directory there are none: nothing is read there, and writing is an
-// error.
+// FindDirs finds the directories by the XDG variables, or where the system keeps such
+// files. Without a home directory it finds none.
 func FindDirs(lookup func(string) (string, bool)) Dirs {
 	config, _ := os.UserConfigDir()
 	state := config
@@ -32,7 +30,7 @@ func FindDirs(lookup func(string) (string, bool)) Dirs {
 		}
 	}
 	if home, err := os.UserHomeDir(); err == nil {
-		if _, err := os.Stat(home); errors.Is(err, fs.ErrNotExist) { // as nobody's and that of services: it is not to be made
+		if _, err := os.Stat(home); errors.Is(err, fs.ErrNotExist) { // as that of nobody and of services: don't create it
 			config, state = "", ""
 		}
 	}
@@ -47,7 +45,7 @@ func FindDirs(lookup func(string) (string, bool)) Dirs {
 	return Dirs{Config: config, State: state}
 }
 
-// maxFile is how long a file may be.
+// maxFile is the maximum size of a file.
 const maxFile = 1 << 20
 
 // read reads a file. It never waits for a pipe.
@@ -57,39 +55,44 @@ func read(name string) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():
-		return nil, errors.New("it is not a file")
+		return nil, errors.New("it is not a regular file")
 	case info.Size() > maxFile:
 		return nil, fmt.Errorf("it has more than %d KiB", maxFile>>10)
 	}
 	return os.ReadFile(name)
 }
 
-// update changes a file, while no other process of this program does. One that is
-// missing is empty.
-func update(name string, change func(data []byte) ([]byte, error)) error {
-	if !filepath.IsAbs(name) {
+// SetTelemetry records a choice about the telemetry of the official CLI, in the file where
+// that CLI keeps it. It keeps the other contents of the file.
+func (d Dirs) SetTelemetry(enabled bool) error {
+	if d.Config == "" {
 		return ErrNoHome
 	}
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+	if err := os.MkdirAll(d.Config, 0o700); err != nil {
 		return err
 	}
-	lock := flock.New(filepath.Join(filepath.Dir(name), ".lock"), flock.SetPermissions(0o600))
-	if err := lock.Lock(); err != nil {
-		return err
-	}
-	defer func() { _ = lock.Close() }()
+	name := filepath.Join(d.Config, "telemetry.json")
 	data, err := read(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	if data, err = change(data); err != nil {
+	all := map[string]any{}
+	if len(data) > 0 {
+		if err := json.Unmarshal(data, &all); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if all == nil { // the file contains null
+		all = map[string]any{}
+	}
+	all["enabled"] = enabled
+	if data, err = json.MarshalIndent(all, "", "  "); err != nil {
 		return err
 	}
-	return write(name, data)
+	return write(name, append(data, '\n'))
 }
 
-// write replaces a file, whole or not at all, readable by its owner only. A link to
-// it stays.
+// write replaces a file atomically. Only the owner may read the file. A link to it stays.
 func write(name string, data []byte) (err error) {
 	if real, err := filepath.EvalSymlinks(name); err == nil {
 		name = real
