@@ -13,9 +13,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestWhatBecame ends the session of a running command, or only its output. The hint says
+// TestHintAboutEnd ends the session of a running command, or only its output. The hint says
 // whether the command is still running, and names the sandbox.
-func TestWhatBecame(t *testing.T) {
+func TestHintAboutEnd(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]struct {
 		by   func(*desk)

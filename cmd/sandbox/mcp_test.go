@@ -16,9 +16,9 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// TestAgentsAreTold: the server tells agents and their users whether its sandboxes are
+// TestIsolationIsStated: the server tells agents and their users whether its sandboxes are
 // isolated. Those of --local are not.
-func TestAgentsAreTold(t *testing.T) {
+func TestIsolationIsStated(t *testing.T) {
 	t.Parallel()
 	const isolated, boundless = "an isolated Linux machine", "NOT isolated"
 	d := newDesk(t, nil)

@@ -64,9 +64,9 @@ func TestSources(t *testing.T) {
 	assert.Empty(t, d.seen())
 }
 
-// TestFurnished creates sandboxes with variables, a policy and local files, and downloads
+// TestNewSandboxes creates sandboxes with variables, a policy and local files, and downloads
 // files.
-func TestFurnished(t *testing.T) {
+func TestNewSandboxes(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
 	d.write("vars", "A=from the file\nB=1\n")

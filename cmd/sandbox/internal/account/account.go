@@ -87,19 +87,6 @@ func (c *Account) Create(ctx context.Context, o *sandbox.CreateOptions) (*sandbo
 	return sb, err
 }
 
-// GetExisting looks up a sandbox and starts it. It returns nil if there is none.
-func (c *Account) GetExisting(ctx context.Context, name string) (*sandbox.Sandbox, error) {
-	client, err := c.Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	sb, err := client.Get(ctx, name, &sandbox.GetOptions{Extra: map[string]any{"__includeSystemRoutes": true}})
-	if errors.Is(err, sandbox.ErrNotFound) {
-		return nil, nil
-	}
-	return sb, err
-}
-
 // Named looks up a sandbox by the name on the command line.
 func (c *Account) Named(ctx context.Context, name string, resume bool) (*sandbox.Sandbox, error) {
 	name, err := c.CheckedName(name)
@@ -148,19 +135,20 @@ func (c *Account) connectLocal(ctx context.Context) (*sandbox.Client, error) {
 	} else {
 		c.emulator, err = local.Start(ctx, dir, DaemonArgument, dir, state, local.IdleTime.String())
 	}
+	log := filepath.Join(dir, local.LogName)
 	if err != nil {
-		return nil, screen.WithHint(err, "its files are in %s and its log is %s", state, filepath.Join(dir, local.LogName))
+		return nil, screen.WithHint(err, "its files are in %s and its log is %s", state, log)
 	}
 	c.emulator.OnLost(func() {
 		// Requests would be repeated for minutes to a port that nobody listens on.
-		c.fail(screen.WithHint(local.ErrGone, "%s shows its last messages", screen.Try("local logs")))
+		c.fail(screen.WithHint(local.ErrGone, "its log is %s", log))
 	})
 	e := c.emulator.Address
 	if c.emulator.Started && !c.screen.Opts.Quiet {
 		fmt.Fprintln(c.screen.Err, screen.Prose(c.screen.Err, c.screen.Filled(fmt.Sprintf("Started the local emulator, in mode %s; %s ends it. %s", e.Mode, screen.Try("local stop"), NoBoundary))))
 	}
 	if e.Version != c.version {
-		c.screen.Warn("the local emulator has version "+e.Version+", and this program "+c.version, "restart it with: "+screen.Try("local restart"))
+		c.screen.Warn("the local emulator has version "+e.Version+", and this program "+c.version, "end it with: "+screen.Try("local stop"))
 	}
 	c.screen.Source = "the local emulator"
 	c.Scope = auth.Credentials{Token: e.Token, TeamID: cmp.Or(c.Given.Scope, e.TeamID), ProjectID: cmp.Or(c.Given.Project, e.ProjectID)}

@@ -146,7 +146,7 @@ func (c *Account) credentials(ctx context.Context) (auth.Provider, error) {
 	}
 	scope := c.givenScope(token)
 	c.screen.Source = source
-	c.tellOfFiles(host, source)
+	c.warnAboutFiles(host, source)
 	if name, ofFile := strings.CutSuffix(source, ofFile); ofFile && !c.mayHaveLogin() {
 		return nil, c.notSent(name + " of a .env file")
 	}
@@ -159,7 +159,7 @@ func (c *Account) credentials(ctx context.Context) (auth.Provider, error) {
 		c.screen.Source = loginSource
 		provider := auth.CLI(opts)
 		if c.screen.Asks() && c.mayHaveLogin() {
-			return auth.Chain(provider, device.Login(c.showCode, opts)), nil
+			return auth.Chain(provider, device.Login(device.PromptOn(c.screen.Err), opts)), nil
 		}
 		return provider, nil
 	case strings.HasPrefix(source, "VERCEL_OIDC_TOKEN") && c.Given.Scope == "" && c.Given.Project == "":
@@ -184,9 +184,9 @@ const loginSource = "the login of the Vercel CLI"
 // ofFile marks credentials from a .env file of the current folder.
 const ofFile = " (of a .env file)"
 
-// tellOfFiles warns if .env files of the current folder, and not the user's login, have
+// warnAboutFiles warns if .env files of the current folder, and not the user's login, have
 // selected the account.
-func (c *Account) tellOfFiles(host *oidc.Host, source string) {
+func (c *Account) warnAboutFiles(host *oidc.Host, source string) {
 	what := ""
 	if name, found := strings.CutSuffix(source, ofFile); found {
 		what = name
@@ -255,16 +255,6 @@ func (c *Account) givenScope(token string) oidc.Scope {
 		s.TeamID, s.ProjectID = cmp.Or(s.TeamID, claims.TeamID), cmp.Or(s.ProjectID, claims.ProjectID)
 	}
 	return s
-}
-
-func (c *Account) showCode(_ context.Context, code device.Code) error {
-	address := code.VerificationURLComplete
-	if address == "" {
-		address = code.VerificationURL
-	}
-	_, err := fmt.Fprintf(c.screen.Err, "Visit %s and enter the code %s (valid for %s).\n", address, code.UserCode,
-		time.Until(code.ExpiresAt).Round(time.Minute))
-	return err
 }
 
 // Get looks up a sandbox by its name. It starts the sandbox only if resume is set.

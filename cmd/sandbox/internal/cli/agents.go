@@ -19,16 +19,16 @@ type codingAgent struct {
 	name, title string
 	args        []string
 	env         sandbox.Env
-	again       []string // arguments that go on with the last conversation
+	resume      []string // arguments that continue the last conversation
 }
 
 // codingAgents are the agents that the official CLI starts.
 var codingAgents = []*codingAgent{
-	{name: "claude", title: "Claude Code", again: []string{"--continue"}},
-	{name: "codex", title: "Codex", args: []string{"--no-daemon"}, again: []string{"resume", "--last", "--no-daemon"}},
-	{name: "fx", title: "fx", again: []string{"-c"}},
-	{name: "opencode", title: "OpenCode", env: sandbox.Env{"OPENCODE_DISABLE_AUTOUPDATE": "true"}, again: []string{"--continue"}},
-	{name: "pi", title: "Pi", again: []string{"--continue"}},
+	{name: "claude", title: "Claude Code", resume: []string{"--continue"}},
+	{name: "codex", title: "Codex", args: []string{"--no-daemon"}, resume: []string{"resume", "--last", "--no-daemon"}},
+	{name: "fx", title: "fx", resume: []string{"-c"}},
+	{name: "opencode", title: "OpenCode", env: sandbox.Env{"OPENCODE_DISABLE_AUTOUPDATE": "true"}, resume: []string{"--continue"}},
+	{name: "pi", title: "Pi", resume: []string{"--continue"}},
 }
 
 // universalImage is the image that contains the agents.
@@ -69,7 +69,7 @@ func (c *createCommand) startAgent(ctx context.Context, g *codingAgent, sb *sand
 	}
 	maps.Copy(env, given)
 	if !s.silent {
-		defer c.tellOfAgent(g, sb.Name(), s, given)
+		defer c.printReconnect(g, sb.Name(), s, given)
 	}
 	check, err := sb.RunCommand(ctx, g.name, []string{"--version"}, &sandbox.CommandOptions{Env: env, Stdout: io.Discard, Stderr: io.Discard})
 	if err == nil && check.ExitCode != 0 {
@@ -81,9 +81,9 @@ func (c *createCommand) startAgent(ctx context.Context, g *codingAgent, sb *sand
 	return c.terminal(ctx, sb, &terminalOptions{command: g.name, args: g.args, env: env, keepAlive: true})
 }
 
-// tellOfAgent says how to reconnect to an agent and how to stop its sandbox. It omits the
+// printReconnect says how to reconnect to an agent and how to stop its sandbox. It omits the
 // values of variables, because they may be secrets.
-func (c *createCommand) tellOfAgent(g *codingAgent, name string, s *settingsOptions, given sandbox.Env) {
+func (c *createCommand) printReconnect(g *codingAgent, name string, s *settingsOptions, given sandbox.Env) {
 	exec := slices.Concat(c.account.Here("exec"), []string{"--interactive"})
 	for _, key := range slices.Sorted(maps.Keys(g.env)) {
 		if _, own := given[key]; !own {
@@ -100,7 +100,7 @@ func (c *createCommand) tellOfAgent(g *codingAgent, name string, s *settingsOpti
 	}
 	exec = append(exec, name, "--", g.name)
 	lines := []string{
-		"Reconnect: " + line.ShellWords(append(exec, g.again...)),
+		"Reconnect: " + line.ShellWords(append(exec, g.resume...)),
 		"Stop: " + line.ShellWords(append(c.account.Here("stop"), name)),
 	}
 	if len(values) > 0 {

@@ -16,14 +16,20 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
+// deps is a screen and an account. Most commands need both.
+type deps struct {
+	screen  *screen.Screen
+	account *account.Account
+}
+
 // app is one run of the program.
 type app struct {
-	place
+	deps
 }
 
 func newApp(args []string) *app {
 	s := screen.New(args)
-	return &app{place: place{screen: s, account: account.New(s, Version())}}
+	return &app{deps: deps{screen: s, account: account.New(s, Version())}}
 }
 
 // guardArgument makes the program the guard of a terminal; see guardTerminal.

@@ -14,7 +14,7 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
 )
 
-type completionCommand struct{ place }
+type completionCommand struct{ deps }
 
 func (c *completionCommand) command() *line.Command {
 	return &line.Command{

@@ -70,7 +70,7 @@ var configSettings = []setting{
 		},
 	},
 	{
-		name: "persistent", text: "Whether it is so", sample: "false", values: []string{"true", "false"}, kind: "true|false", short: "Say whether files are kept from one session to the next", check: line.Checked(line.ParseBool),
+		name: "persistent", text: "true or false", sample: "false", values: []string{"true", "false"}, kind: "true|false", short: "Say whether files are kept from one session to the next", check: line.Checked(line.ParseBool),
 		change: func(_ *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
 			b, err := line.ParseBool(s)
 			return &sandbox.UpdateOptions{Persistent: &b}, s, err
@@ -136,7 +136,7 @@ var configSettings = []setting{
 		},
 	},
 	{
-		name: "delete-evicted-snapshots", text: "Whether it is so", sample: "true", values: []string{"true", "false"}, kind: "true|false", check: line.Checked(line.ParseBool),
+		name: "delete-evicted-snapshots", text: "true or false", sample: "true", values: []string{"true", "false"}, kind: "true|false", check: line.Checked(line.ParseBool),
 		short: "Say whether snapshots that are no longer kept are deleted at once or keep their expiration",
 		change: func(present *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
 			keep, err := needsPolicy(present)
@@ -156,16 +156,16 @@ var configSettings = []setting{
 	},
 }
 
-type configCommand struct{ place }
+type configCommand struct{ deps }
 
 func (c *configCommand) command() *line.Command {
 	config := &line.Command{Name: "config", Near: []string{"set", "update"}, First: true, Short: "Show and change the settings of a sandbox"}
-	config.Sub = append(config.Sub, (&configListCommand{place: c.place}).command())
+	config.Sub = append(config.Sub, (&configListCommand{deps: c.deps}).command())
 	for _, s := range configSettings {
 		config.Sub = append(config.Sub, c.settingCommand(&s))
 	}
 	config.Sub = append(config.Sub, describe(
-		&configMountsCommand{place: c.place}, &configPolicyCommand{place: c.place}, &configPortsCommand{place: c.place}, &configTagsCommand{place: c.place}, &policyCommand{place: c.place},
+		&configMountsCommand{deps: c.deps}, &configPolicyCommand{deps: c.deps}, &configPortsCommand{deps: c.deps}, &configTagsCommand{deps: c.deps}, &policyCommand{deps: c.deps},
 	)...)
 	return config
 }
@@ -188,16 +188,9 @@ func (c *configCommand) settingCommand(s *setting) *line.Command {
 	}
 }
 
-// set changes a sandbox without looking at its present settings, and prints the result.
-func (p *place) set(ctx context.Context, name, what string, o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string) error {
-	return p.update(ctx, name, what, func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
-		return o, lines, nil
-	})
-}
-
 // replace replaces a list of a sandbox. A command line without a value clears the list,
 // but the user may have meant to show it: at a terminal, replace asks first.
-func (p *place) replace(ctx context.Context, name, what string, clears bool, present func(sandboxView) int, o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string) error {
+func (p *deps) replace(ctx context.Context, name, what string, clears bool, present func(sandboxView) int, o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string) error {
 	return p.update(ctx, name, what, func(sb *sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
 		if n := present(viewHandle(sb)); clears && n > 0 && p.screen.Asks() {
 			if err := p.screen.Confirm(ctx, fmt.Sprintf("Remove all %s of %s (%d)?", what, sb.Name(), n)); err != nil {
@@ -209,7 +202,7 @@ func (p *place) replace(ctx context.Context, name, what string, clears bool, pre
 }
 
 // update changes a sandbox and prints the result.
-func (p *place) update(ctx context.Context, name, what string,
+func (p *deps) update(ctx context.Context, name, what string,
 	change func(*sandbox.Sandbox) (o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string, err error),
 ) error {
 	name, err := p.account.CheckedName(name)
@@ -242,7 +235,7 @@ func (p *place) update(ctx context.Context, name, what string,
 	return nil
 }
 
-type configListCommand struct{ place }
+type configListCommand struct{ deps }
 
 func (c *configListCommand) command() *line.Command {
 	return &line.Command{
@@ -323,7 +316,7 @@ func keepText(k *keepView) string {
 }
 
 type configMountsCommand struct {
-	place
+	deps
 
 	mounts []line.Mount
 }
@@ -364,7 +357,7 @@ func mountsOf(mounts []line.Mount) map[string]sandbox.Mount {
 }
 
 type configPolicyCommand struct {
-	place
+	deps
 
 	p    policyOptions
 	mode string
@@ -375,7 +368,7 @@ func (c *configPolicyCommand) command() *line.Command {
 		Name: "network-policy", Short: "Set what a sandbox can reach, in this session and in later ones", Args: []line.Argument{line.NameArg},
 		Options: func(flags *pflag.FlagSet) {
 			c.p.define(flags)
-			line.Option(flags, &c.mode, "mode", "", "MODE", "", "Alias for --network-policy", line.ParsePolicyMode)
+			line.Choice(flags, &c.mode, "mode", "", "MODE", "Alias for --network-policy", "allow-all", "deny-all")
 		},
 		Example: "config network-policy my-app --allowed-domain example.com", Doc: sandboxView{}, Run: c.run,
 	}
@@ -388,20 +381,22 @@ func (c *configPolicyCommand) run(cmd *cobra.Command, args []string) error {
 		}
 		c.p.mode = c.mode
 	}
-	policy, err := c.p.build(cmd.Context(), &c.place)
+	policy, err := c.p.build(cmd.Context(), &c.deps)
 	if err != nil {
 		return err
 	}
 	if policy == nil {
 		return line.Usagef("give a network policy: --network-policy, --allowed-domain, --allowed-cidr, --denied-cidr or --network-policy-file")
 	}
-	return c.set(cmd.Context(), args[0], "network policy", &sandbox.UpdateOptions{NetworkPolicy: policy}, func(*sandbox.Sandbox) []string {
-		return []string{"mode: " + c.screen.Err.Paint(console.Cyan, policyText(viewPolicy(policy)))}
+	return c.update(cmd.Context(), args[0], "network policy", func(*sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
+		return &sandbox.UpdateOptions{NetworkPolicy: policy}, func(*sandbox.Sandbox) []string {
+			return []string{"mode: " + c.screen.Err.Paint(console.Cyan, policyText(viewPolicy(policy)))}
+		}, nil
 	})
 }
 
 type configPortsCommand struct {
-	place
+	deps
 
 	ports []int
 }
@@ -430,7 +425,7 @@ func (c *configPortsCommand) run(cmd *cobra.Command, args []string) error {
 }
 
 type configTagsCommand struct {
-	place
+	deps
 
 	tags []line.Pair
 }
@@ -448,7 +443,7 @@ func (c *configTagsCommand) command() *line.Command {
 func (c *configTagsCommand) run(cmd *cobra.Command, args []string) error {
 	// Unlike elsewhere, an omitted tag would be deleted, with all others that are not
 	// named.
-	if err := c.haveValues(c.tags); err != nil {
+	if err := c.checkTags(c.tags); err != nil {
 		return err
 	}
 	tags := map[string]string{}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -38,6 +39,29 @@ const (
 	keepAliveMargin = 10 * time.Second
 	keepAliveStep   = 5 * time.Minute
 )
+
+// keepAlive extends the sandbox's timeout until the returned function is called.
+func (p *deps) keepAlive(ctx context.Context, sb *sandbox.Sandbox, margin time.Duration, otherwise string) (stop func()) {
+	return keepAlive(ctx, sb, margin, func(err error) {
+		p.screen.Warn("the sandbox's timeout can't be extended any further: "+err.Error(), otherwise)
+	})
+}
+
+// keepAlive is [sandbox.Sandbox.KeepAlive] until the returned function is called,
+// and calls failed if the timeout can't be extended any further.
+func keepAlive(ctx context.Context, sb *sandbox.Sandbox, margin time.Duration, failed func(error)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := sb.KeepAlive(ctx, &sandbox.KeepAliveOptions{Margin: margin, Step: keepAliveStep}); err != nil && ctx.Err() == nil {
+			failed(err)
+		}
+	})
+	return func() {
+		cancel()
+		wg.Wait()
+	}
+}
 
 // prompt is the prompt of a plain shell.
 const prompt = "▲ \x01\x1b[2m\x02$PWD/\x01\x1b[0m\x02 "
@@ -78,7 +102,7 @@ func (o *terminalOptions) shell() *terminal.ShellOptions {
 
 // terminal connects a terminal in the sandbox to this program's, which NeedTerminal has
 // checked. The error contains the exit code of the remote program.
-func (p *place) terminal(ctx context.Context, sb *sandbox.Sandbox, o *terminalOptions) error {
+func (p *deps) terminal(ctx context.Context, sb *sandbox.Sandbox, o *terminalOptions) error {
 	shell := o.shell()
 	var overtime error // why the timeout is no longer extended
 	stop := func() {}
@@ -107,7 +131,7 @@ func (p *place) terminal(ctx context.Context, sb *sandbox.Sandbox, o *terminalOp
 }
 
 type connectCommand struct {
-	place
+	deps
 
 	o       terminalOptions
 	env     []line.Pair
@@ -161,7 +185,7 @@ func (c *connectCommand) run(cmd *cobra.Command, args []string) error {
 }
 
 type shCommand struct {
-	place
+	deps
 
 	s      settingsOptions
 	remove bool
@@ -189,12 +213,12 @@ func (c *shCommand) run(cmd *cobra.Command, _ []string) error {
 	if err := c.screen.NeedTerminal("%s runs a command without one", screen.Try("run -- COMMAND")); err != nil {
 		return err
 	}
-	c.doubtTimeout(given(cmd, "timeout"))
+	c.warnWithoutUnit(optionValue(cmd, "timeout"))
 	o := &runOptions{settings: c.s, rm: c.remove}
 	if c.remove {
 		o.settings.nonPersistent = true
 	}
-	create, err := o.settings.createOptions(cmd.Context(), &c.place)
+	create, err := o.settings.createOptions(cmd.Context(), &c.deps)
 	if err != nil {
 		return err
 	}
@@ -202,14 +226,10 @@ func (c *shCommand) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	var cleanUp func(context.Context, *sandbox.Sandbox) error
-	if c.remove {
-		cleanUp = func(ctx context.Context, sb *sandbox.Sandbox) error { return sb.Delete(ctx, nil) }
-	}
 	return c.andThen(cmd.Context(), sb, func() error {
-		if err := c.furnish(cmd.Context(), sb, &o.settings); err != nil {
+		if err := c.uploadFiles(cmd.Context(), sb, &o.settings); err != nil {
 			return err
 		}
 		return c.terminal(cmd.Context(), sb, &terminalOptions{command: "sh", env: create.Env, keepAlive: true})
-	}, cleanUp)
+	}, cleanUp(c.remove, false))
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"os"
 
@@ -16,7 +15,7 @@ import (
 )
 
 type copyCommand struct {
-	place
+	deps
 
 	o       files.CopyOptions
 	ignored bool
@@ -60,11 +59,7 @@ func (c *copyCommand) define(flags *pflag.FlagSet) {
 }
 
 func (c *copyCommand) run(cmd *cobra.Command, args []string) error {
-	return c.copy(cmd.Context(), args[:len(args)-1], args[len(args)-1], &c.o)
-}
-
-// copy copies the sources to the destination.
-func (c *copyCommand) copy(ctx context.Context, sources []string, destination string, o *files.CopyOptions) error {
+	ctx, sources, destination := cmd.Context(), args[:len(args)-1], args[len(args)-1]
 	to, err := files.ParseLocation(destination)
 	if err != nil {
 		return err
@@ -111,7 +106,7 @@ func (c *copyCommand) copy(ctx context.Context, sources []string, destination st
 	}
 	copies := []copyView{}
 	for _, f := range from {
-		one := &files.Copy{Screen: c.screen, O: o, From: f, To: to, Several: len(from) > 1, Source: boxes[f.Sandbox], Target: boxes[to.Sandbox]}
+		one := &files.Copy{Screen: c.screen, O: &c.o, From: f, To: to, Several: len(from) > 1, Source: boxes[f.Sandbox], Target: boxes[to.Sandbox]}
 		if err := one.Run(ctx); err != nil {
 			return err
 		}

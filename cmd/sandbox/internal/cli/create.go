@@ -103,9 +103,8 @@ type policyOptions struct {
 }
 
 func (o *policyOptions) define(flags *pflag.FlagSet) {
-	line.Option(flags, &o.mode, "network-policy", "", "MODE", "", "What the sandbox can reach: allow-all (any address) or deny-all (none); "+
-		"for more use --allowed-domain, --allowed-cidr and --denied-cidr, or --network-policy-file", line.ParsePolicyMode)
-	line.Offer(flags, "network-policy", "allow-all", "deny-all")
+	line.Choice(flags, &o.mode, "network-policy", "", "MODE", "What the sandbox can reach: allow-all (any address) or deny-all (none); "+
+		"for more use --allowed-domain, --allowed-cidr and --denied-cidr, or --network-policy-file", "allow-all", "deny-all")
 	line.Options(flags, &o.domains, "allowed-domain", "", "str", "A domain that can be reached (repeatable); * stands for a part of the name", line.ParseText)
 	line.Options(flags, &o.allowed, "allowed-cidr", "", "str", "A network that can be reached (repeatable)", line.ParseCIDR)
 	line.Options(flags, &o.denied, "denied-cidr", "", "str", "A network that can't be reached (repeatable); wins over what is allowed", line.ParseCIDR)
@@ -113,7 +112,7 @@ func (o *policyOptions) define(flags *pflag.FlagSet) {
 }
 
 // build returns the policy, or nil if no option describes one.
-func (o *policyOptions) build(ctx context.Context, p *place) (*sandbox.NetworkPolicy, error) {
+func (o *policyOptions) build(ctx context.Context, p *deps) (*sandbox.NetworkPolicy, error) {
 	custom := len(o.domains)+len(o.allowed)+len(o.denied) > 0
 	switch {
 	case o.file != "" && (o.mode != "" || custom):
@@ -172,7 +171,7 @@ func (s *settingsOptions) defineShared(flags *pflag.FlagSet, envText, tagText st
 
 // pairs converts pairs to a map. NAME alone gets the value of this program's variable. If
 // that is not set, pairs omits NAME and warns.
-func (p *place) pairs(pairs []line.Pair, option string) map[string]string {
+func (p *deps) pairs(pairs []line.Pair, option string) map[string]string {
 	var m map[string]string
 	for _, it := range pairs {
 		value := it.Value
@@ -194,7 +193,7 @@ func (p *place) pairs(pairs []line.Pair, option string) map[string]string {
 }
 
 // environ returns the environment from the options: files first, then -e.
-func (p *place) environ(pairs []line.Pair, files []string) (sandbox.Env, error) {
+func (p *deps) environ(pairs []line.Pair, files []string) (sandbox.Env, error) {
 	var env sandbox.Env
 	for _, name := range files {
 		vars, err := dotenv.LoadFile(name)
@@ -215,7 +214,7 @@ func (p *place) environ(pairs []line.Pair, files []string) (sandbox.Env, error) 
 }
 
 // createOptions converts the options to the SDK's.
-func (s *settingsOptions) createOptions(ctx context.Context, p *place) (*sandbox.CreateOptions, error) {
+func (s *settingsOptions) createOptions(ctx context.Context, p *deps) (*sandbox.CreateOptions, error) {
 	switch {
 	case s.runtime != "" && s.image != "":
 		return nil, line.Usagef("--runtime and --image can't be used together")
@@ -253,7 +252,7 @@ func (s *settingsOptions) createOptions(ctx context.Context, p *place) (*sandbox
 }
 
 // common converts the options that create and fork share.
-func (s *settingsOptions) common(ctx context.Context, p *place) (*sandbox.KeepLastSnapshots, *sandbox.NetworkPolicy, sandbox.Env, error) {
+func (s *settingsOptions) common(ctx context.Context, p *deps) (*sandbox.KeepLastSnapshots, *sandbox.NetworkPolicy, sandbox.Env, error) {
 	keep, err := s.retention.policy()
 	if err != nil {
 		return nil, nil, nil, err
@@ -268,15 +267,15 @@ func (s *settingsOptions) common(ctx context.Context, p *place) (*sandbox.KeepLa
 	return keep, policy, s.environment, err
 }
 
-// doubtTimeout warns if a timeout seems to lack its unit.
-func (p *place) doubtTimeout(text string) {
+// warnWithoutUnit warns if a timeout seems to lack its unit.
+func (p *deps) warnWithoutUnit(text string) {
 	if d, err := units.ParseDuration(text); err == nil && units.BareNumber(text, d) {
 		p.screen.Warn(fmt.Sprintf("the timeout is %d ms", d.Milliseconds()), fmt.Sprintf("did you mean %ds?", d.Milliseconds()))
 	}
 }
 
-// given returns the text of an option.
-func given(cmd *cobra.Command, option string) string {
+// optionValue returns the text of an option.
+func optionValue(cmd *cobra.Command, option string) string {
 	return cmd.Flags().Lookup(option).Value.String()
 }
 
@@ -302,7 +301,7 @@ func (s *settingsOptions) source() (sandbox.Source, error) {
 }
 
 type createCommand struct {
-	place
+	deps
 
 	s     settingsOptions
 	shell bool
@@ -349,8 +348,8 @@ func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	c.doubtTimeout(given(cmd, "timeout"))
-	o, err := c.s.createOptions(ctx, &c.place)
+	c.warnWithoutUnit(optionValue(cmd, "timeout"))
+	o, err := c.s.createOptions(ctx, &c.deps)
 	if err != nil {
 		return err
 	}
@@ -366,7 +365,7 @@ func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := c.furnish(ctx, sb, &c.s); err != nil {
+	if err := c.uploadFiles(ctx, sb, &c.s); err != nil {
 		return err
 	}
 	inside := c.shell || agent != nil
@@ -382,8 +381,8 @@ func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// furnish uploads the files of --upload to a new sandbox.
-func (p *place) furnish(ctx context.Context, sb *sandbox.Sandbox, s *settingsOptions) error {
+// uploadFiles uploads the files of --upload to a new sandbox.
+func (p *deps) uploadFiles(ctx context.Context, sb *sandbox.Sandbox, s *settingsOptions) error {
 	for _, upload := range s.uploads {
 		from, to := files.SplitUpload(upload)
 		if err := files.Upload(ctx, p.screen, sb, []string{from}, to, &files.CopyOptions{}); err != nil {
@@ -395,19 +394,15 @@ func (p *place) furnish(ctx context.Context, sb *sandbox.Sandbox, s *settingsOpt
 
 // announce reports a new sandbox: its name on standard output, the rest on standard
 // error.
-func (p *place) announce(sb *sandbox.Sandbox, s *settingsOptions, what string, hint, nameOut bool) error {
-	if p.screen.Opts.Structured() && !p.screen.Opts.Quiet {
-		if nameOut {
-			return p.screen.Print(screen.Output{Doc: viewHandle(sb), Names: []string{sb.Name()}})
-		}
+func (p *deps) announce(sb *sandbox.Sandbox, s *settingsOptions, what string, hint, nameOut bool) error {
+	switch o := p.screen.Opts; {
+	case o.JSON && nameOut:
+		return p.screen.Result(viewHandle(sb))
+	case o.JSON, s.silent, o.Quiet && !nameOut:
 		return nil
-	}
-	if s.silent || p.screen.Opts.Quiet {
-		if nameOut && !s.silent {
-			_, err := fmt.Fprint(p.screen.Out, sb.Name())
-			return err
-		}
-		return nil
+	case o.Quiet:
+		_, err := fmt.Fprint(p.screen.Out, sb.Name())
+		return err
 	}
 	e := p.screen.Err
 	dim := func(s string) string { return e.Paint(console.Dim, s) }

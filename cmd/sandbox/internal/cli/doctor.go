@@ -40,7 +40,7 @@ const maxSkew = 2 * time.Minute
 // checkTime bounds one check.
 const checkTime = 15 * time.Second
 
-type doctorCommand struct{ place }
+type doctorCommand struct{ deps }
 
 func (c *doctorCommand) command() *line.Command {
 	return &line.Command{
@@ -98,7 +98,7 @@ func (c *doctorCommand) checkProxy() finding {
 	return finding{"proxy", foundOK, proxy.Redacted()}
 }
 
-// checkNetwork sends any request to the API's server, and compares the clocks.
+// checkNetwork sends a request to the API's server, and compares the clocks.
 func (c *doctorCommand) checkNetwork(ctx context.Context) []finding {
 	if c.account.Given.Local {
 		return []finding{{"network", foundOK, "not needed with --local"}}
@@ -123,7 +123,7 @@ func (c *doctorCommand) checkNetwork(ctx context.Context) []finding {
 	found := []finding{{"network", foundOK, fmt.Sprintf("%s responds in %d ms", address.Host, took.Milliseconds())}}
 	date, err := http.ParseTime(resp.Header.Get("Date"))
 	if err != nil {
-		return append(found, finding{"clock", foundWarning, "the server does not tell the time"})
+		return append(found, finding{"clock", foundWarning, "the server sends no date"})
 	}
 	skew := time.Until(date).Round(time.Second)
 	if skew.Abs() > maxSkew {

@@ -47,12 +47,12 @@ func (c *drivesListCommand) driveTable(views []driveView) *table.Table {
 	return t
 }
 
-type drivesCommand struct{ place }
+type drivesCommand struct{ deps }
 
 func (c *drivesCommand) command() *line.Command {
 	return &line.Command{
 		Name: "drives", Near: []string{"volumes", "volume"}, Short: "Manage drives",
-		Sub: describe(&drivesListCommand{place: c.place}, &drivesGetOrCreateCommand{place: c.place}, &drivesDeleteCommand{place: c.place}),
+		Sub: describe(&drivesListCommand{deps: c.deps}, &drivesGetOrCreateCommand{deps: c.deps}, &drivesDeleteCommand{deps: c.deps}),
 	}
 }
 
@@ -60,7 +60,7 @@ func (c *drivesCommand) command() *line.Command {
 var driveArg = line.Argument{Name: "name", Text: "The name of the drive", Parse: line.Checked(line.ParseDriveName)}
 
 type drivesListCommand struct {
-	place
+	deps
 
 	pages  paging
 	prefix string
@@ -104,7 +104,7 @@ func (c *drivesListCommand) run(cmd *cobra.Command, _ []string) error {
 }
 
 type drivesGetOrCreateCommand struct {
-	place
+	deps
 
 	drive sandbox.DriveOptions
 }
@@ -174,12 +174,12 @@ func (c *drivesGetOrCreateCommand) askSize(ctx context.Context, client *sandbox.
 	}
 }
 
-type drivesDeleteCommand struct{ place }
+type drivesDeleteCommand struct{ deps }
 
 func (c *drivesDeleteCommand) command() *line.Command {
 	return &line.Command{
 		Name: "delete", Aliases: []string{"rm", "remove"}, Near: []string{"destroy"}, Short: "Delete drives",
-		Args:    []line.Argument{driveArg, {Name: "name", Text: "More of them", Several: true, Parse: line.Checked(line.ParseDriveName)}},
+		Args:    []line.Argument{driveArg, {Name: "name", Text: "More drives", Several: true, Parse: line.Checked(line.ParseDriveName)}},
 		Example: "drives rm cache", Doc: []string{}, Run: c.run,
 	}
 }
@@ -194,17 +194,9 @@ func (c *drivesDeleteCommand) run(cmd *cobra.Command, args []string) error {
 		if err != nil {
 			return err
 		}
-		if err := notAttached(drive.Info()); err != nil {
-			return err
+		if holder := drive.Info().CurrentSandboxName; holder != "" {
+			return &screen.ExitError{Code: screen.ExitConflict, Err: fmt.Errorf("drive %s is attached to sandbox %s; stop that first", name, holder)}
 		}
 		return drive.Delete(cmd.Context())
 	})
-}
-
-// notAttached returns an error if a sandbox can write to the drive.
-func notAttached(d sandbox.DriveInfo) error {
-	if d.CurrentSandboxName == "" {
-		return nil
-	}
-	return &screen.ExitError{Code: screen.ExitConflict, Err: fmt.Errorf("drive %s is attached to sandbox %s; stop that first", d.Name, d.CurrentSandboxName)}
 }

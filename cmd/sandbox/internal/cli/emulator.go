@@ -20,7 +20,7 @@ import (
 )
 
 type emulatorCommand struct {
-	place
+	deps
 
 	o       sandboxtest.Options
 	mode    string

@@ -21,7 +21,7 @@ const endTime = 30 * time.Second
 const createTime = 2 * time.Minute
 
 type execCommand struct {
-	place
+	deps
 
 	o     commandOptions
 	stdin bool
@@ -60,26 +60,30 @@ func (c *execCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	c.doubtTimeout(given(cmd, "timeout"))
+	c.warnWithoutUnit(optionValue(cmd, "timeout"))
 	sb, err := c.account.Get(ctx, name, true)
 	if err != nil {
 		return err
 	}
-	return c.andThen(ctx, sb, func() error { return c.runRemote(ctx, sb, &c.o, args[1], args[2:]) }, c.stopAfter(&c.o))
+	return c.andThen(ctx, sb, func() error { return c.runRemote(ctx, sb, &c.o, args[1], args[2:]) }, cleanUp(false, c.o.stop))
 }
 
-func (p *place) stopAfter(o *commandOptions) func(context.Context, *sandbox.Sandbox) error {
-	if !o.stop {
-		return nil
+// cleanUp returns what andThen does with a sandbox at the end, or nil for nothing.
+func cleanUp(remove, stop bool) func(context.Context, *sandbox.Sandbox) error {
+	switch {
+	case remove:
+		return func(ctx context.Context, sb *sandbox.Sandbox) error { return sb.Delete(ctx, nil) }
+	case stop:
+		return func(ctx context.Context, sb *sandbox.Sandbox) error {
+			_, err := sb.Stop(ctx, nil)
+			return err
+		}
 	}
-	return func(ctx context.Context, sb *sandbox.Sandbox) error {
-		_, err := sb.Stop(ctx, nil)
-		return err
-	}
+	return nil
 }
 
 // andThen calls work with a sandbox and then cleans up, whatever the result.
-func (p *place) andThen(ctx context.Context, sb *sandbox.Sandbox, work func() error, cleanUp func(context.Context, *sandbox.Sandbox) error) error {
+func (p *deps) andThen(ctx context.Context, sb *sandbox.Sandbox, work func() error, cleanUp func(context.Context, *sandbox.Sandbox) error) error {
 	err := work()
 	if cleanUp == nil {
 		return err

@@ -13,7 +13,7 @@ import (
 )
 
 type forkCommand struct {
-	place
+	deps
 
 	s       settingsOptions
 	connect bool
@@ -39,7 +39,7 @@ func (c *forkCommand) define(flags *pflag.FlagSet) {
 
 func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
-	c.doubtTimeout(given(cmd, "timeout"))
+	c.warnWithoutUnit(optionValue(cmd, "timeout"))
 	source, err := c.account.CheckedName(args[0])
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 }
 
 func (c *forkCommand) forkOptions(ctx context.Context, s *settingsOptions) (*sandbox.ForkOptions, error) {
-	keep, policy, env, err := s.common(ctx, &c.place)
+	keep, policy, env, err := s.common(ctx, &c.deps)
 	if err != nil {
 		return nil, err
 	}

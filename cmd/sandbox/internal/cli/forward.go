@@ -42,7 +42,7 @@ func parseForwarding(s string) (forwarding, error) {
 }
 
 type forwardCommand struct {
-	place
+	deps
 
 	address string
 	overWeb bool

@@ -37,7 +37,7 @@ func guardTerminal(terminal *os.File) (release func()) {
 	if err != nil || cmd.Start() != nil {
 		return none
 	}
-	_, _ = io.ReadFull(out, make([]byte, 1)) // it has seen the terminal, or is of no use
+	_, _ = io.ReadFull(out, make([]byte, 1)) // the guard has read the state of the terminal, or has failed
 	return func() {
 		_, _ = in.Write([]byte{0}) // it may be gone
 		_ = in.Close()
@@ -75,7 +75,7 @@ func runGuard() int {
 	}
 	raw, err := term.GetState(fd)
 	if err != nil || !reflect.DeepEqual(now, raw) {
-		_ = term.Restore(fd, now) // nothing else can be done
+		_ = term.Restore(fd, now) // there is no other way
 		return 0
 	}
 	if term.Restore(fd, before) != nil {

@@ -23,6 +23,15 @@ const (
 	groupOutput     = "Output & Behavior"
 )
 
+// allOptions is the page of the options of all commands.
+const allOptions = "options"
+
+// The ends of pages. Help does not depend on the account.
+const (
+	moreOptions  = "Options of all commands, such as --local and --json: sandbox help " + allOptions
+	moreCommands = "All commands: sandbox help --all"
+)
+
 // optionTitles are the groups in the order of the page.
 var optionTitles = []string{"Options", "Flags", groupScope, groupOutput}
 

@@ -15,7 +15,7 @@ type inspectView struct {
 	Session sessionView `json:"session"`
 }
 
-type inspectCommand struct{ place }
+type inspectCommand struct{ deps }
 
 func (c *inspectCommand) command() *line.Command {
 	return &line.Command{
@@ -36,7 +36,7 @@ func (c *inspectCommand) run(cmd *cobra.Command, args []string) error {
 	return c.screen.Print(screen.Output{Doc: v, Names: []string{sb.Name()}})
 }
 
-type startCommand struct{ place }
+type startCommand struct{ deps }
 
 func (c *startCommand) command() *line.Command {
 	return &line.Command{
@@ -59,7 +59,7 @@ func (c *startCommand) run(cmd *cobra.Command, args []string) error {
 	})
 }
 
-type extendCommand struct{ place }
+type extendCommand struct{ deps }
 
 func (c *extendCommand) command() *line.Command {
 	return &line.Command{
@@ -74,7 +74,7 @@ func (c *extendCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return line.Usagef("%v", err)
 	}
-	c.doubtTimeout(args[1])
+	c.warnWithoutUnit(args[1])
 	s, err := c.session(cmd.Context(), args[0])
 	if err != nil {
 		return err

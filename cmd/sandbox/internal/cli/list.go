@@ -85,7 +85,7 @@ func collect[T any](ctx context.Context, p *paging, id func(T) string, keep func
 }
 
 // more says how to see the next page.
-func (p *place) more(next string) {
+func (p *deps) more(next string) {
 	if next == "" {
 		return
 	}
@@ -168,8 +168,8 @@ func (s *selection) listOptions(tags map[string]string, by sandbox.SortBy) sandb
 	return o
 }
 
-// haveValues refuses tags whose value comes from a variable that is not set.
-func (p *place) haveValues(tags []line.Pair) error {
+// checkTags refuses tags whose value comes from a variable that is not set.
+func (p *deps) checkTags(tags []line.Pair) error {
 	for _, it := range tags {
 		if _, ok := p.screen.Env.LookupAll(it.Key); it.Inherit && !ok {
 			return screen.WithHint(line.Usagef("--tag %s has no value", it.Key), "--tag NAME is short for --tag NAME=$NAME, and %s is not set", it.Key)
@@ -178,26 +178,26 @@ func (p *place) haveValues(tags []line.Pair) error {
 	return nil
 }
 
-// narrows refuses a filter that an unset variable has left empty, if a program reads the
+// checkFilters refuses a filter that an unset variable has left empty, if a program reads the
 // listing: it would get all sandboxes, perhaps to remove them. A person would notice, and
 // the official CLI accepts it.
-func (p *place) narrows(flags *pflag.FlagSet) error {
+func (p *deps) checkFilters(flags *pflag.FlagSet) error {
 	for _, name := range []string{"name", "name-prefix"} {
 		if f := flags.Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
 			return screen.WithHint(line.Usagef("--%s is empty, which lists everything", name), "leave it out to list everything")
 		}
 	}
 	if f := flags.Lookup("tag"); f != nil {
-		return p.haveValues(*f.Value.(*line.Many[line.Pair]).Target)
+		return p.checkTags(*f.Value.(*line.Many[line.Pair]).Target)
 	}
 	return nil
 }
 
 // find lists all sandboxes of a selection.
-func (p *place) find(ctx context.Context, s *selection) ([]sandbox.Info, error) {
+func (p *deps) find(ctx context.Context, s *selection) ([]sandbox.Info, error) {
 	// Unlike elsewhere, an omitted tag would select all sandboxes, perhaps to remove
 	// them.
-	if err := p.haveValues(s.tags); err != nil {
+	if err := p.checkTags(s.tags); err != nil {
 		return nil, err
 	}
 	client, err := p.account.Connect(ctx)
@@ -220,7 +220,7 @@ func (p *place) find(ctx context.Context, s *selection) ([]sandbox.Info, error) 
 }
 
 type listCommand struct {
-	place
+	deps
 
 	pages  paging
 	sel    selection
@@ -249,11 +249,23 @@ func (c *listCommand) run(cmd *cobra.Command, _ []string) error {
 	if c.sel.namePrefix != "" && c.sortBy != "" && c.sortBy != "name" {
 		return line.Usagef("--sort-by must be name with --name-prefix")
 	}
-	if _, err := c.account.Connect(cmd.Context()); err != nil {
+	client, err := c.account.Connect(cmd.Context())
+	if err != nil {
 		return err
 	}
+	tags := c.pairs(c.sel.tags, "--tag")
+	shown := c.sel
+	if !c.sel.all && len(c.sel.statuses) == 0 {
+		shown.statuses = []string{string(sandbox.StatusRunning)}
+	}
+	opts := shown.listOptions(tags, sandbox.SortBy(c.sortBy))
+	opts.SortOrder = sandbox.SortOrder(c.pages.sortOrder)
 	stop := c.screen.Spin("Fetching sandboxes...")
-	found, next, err := c.list(cmd.Context(), &c.pages, &c.sel, c.sortBy)
+	found, next, err := collect(cmd.Context(), &c.pages, func(i sandbox.Info) string { return i.Name }, shown.matcher(tags),
+		func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.Info], error) {
+			opts.Limit, opts.Cursor = limit, cursor
+			return client.ListPage(ctx, &opts)
+		})
 	stop()
 	if err != nil {
 		return err
@@ -273,25 +285,6 @@ func (c *listCommand) run(cmd *cobra.Command, _ []string) error {
 	}
 	c.more(next)
 	return nil
-}
-
-func (c *listCommand) list(ctx context.Context, pages *paging, sel *selection, sortBy string) ([]sandbox.Info, string, error) {
-	client, err := c.account.Connect(ctx)
-	if err != nil {
-		return nil, "", err
-	}
-	tags := c.pairs(sel.tags, "--tag")
-	shown := *sel
-	if !sel.all && len(sel.statuses) == 0 {
-		shown.statuses = []string{string(sandbox.StatusRunning)}
-	}
-	opts := shown.listOptions(tags, sandbox.SortBy(sortBy))
-	opts.SortOrder = sandbox.SortOrder(pages.sortOrder)
-	return collect(ctx, pages, func(i sandbox.Info) string { return i.Name }, shown.matcher(tags),
-		func(ctx context.Context, limit int, cursor string) (*sandbox.Page[sandbox.Info], error) {
-			opts.Limit, opts.Cursor = limit, cursor
-			return client.ListPage(ctx, &opts)
-		})
 }
 
 var statusStyles = map[sandbox.Status]console.Style{

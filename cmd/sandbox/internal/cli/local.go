@@ -1,13 +1,8 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,21 +29,19 @@ type localView struct {
 	Dir     string `json:"dir"`
 }
 
-type localCommand struct{ place }
+type localCommand struct{ deps }
 
 func (c *localCommand) command() *line.Command {
 	leaf := func(name, short string, doc any, run func(*cobra.Command, []string) error) *line.Command {
 		return &line.Command{Name: name, Short: short, Example: "local " + name, Account: line.NoAccount, Doc: doc, Run: run}
 	}
 	return &line.Command{
-		Name: "local", Title: titleTools, Short: "Inspect, stop and restart the emulator that --local uses",
+		Name: "local", Title: titleTools, Short: "Inspect and stop the emulator that --local uses",
 		Long: "Inspect and stop the emulator that --local uses. The first command that needs it starts it, and it serves all processes of its user, " +
 			"so that commands started with -d, ports and terminals continue. It ends after ten idle minutes without a running sandbox. " + account.NoBoundary,
 		Sub: []*line.Command{
 			leaf("status", "Show whether it is running", localView{}, c.status),
 			leaf("stop", "Stop its sandboxes, keep their files, and end it", doneView{}, c.stop),
-			leaf("restart", "End it and start it again, as after an upgrade", doneView{}, c.restart),
-			leaf("logs", "Write its log", nil, c.logs),
 		},
 	}
 }
@@ -76,55 +69,16 @@ func (c *localCommand) status(cmd *cobra.Command, _ []string) error {
 }
 
 func (c *localCommand) stop(cmd *cobra.Command, _ []string) error {
-	was, err := c.end(cmd.Context())
-	if err != nil {
-		return err
-	}
-	return c.screen.Result(doneView{was})
-}
-
-// restart starts the emulator even if none was running.
-func (c *localCommand) restart(cmd *cobra.Command, _ []string) error {
-	was, err := c.end(cmd.Context())
-	if err != nil {
-		return err
-	}
-	c.account.Given.Local = true
-	if _, err := c.account.Connect(cmd.Context()); err != nil {
-		return err
-	}
-	return c.screen.Result(doneView{was})
-}
-
-func (c *localCommand) logs(*cobra.Command, []string) error {
 	dir, _, err := c.account.LocalDirs()
 	if err != nil {
 		return err
 	}
-	f, err := os.Open(filepath.Join(dir, local.LogName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it has never run
-	}
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	_, err = io.Copy(c.screen.Out, f)
-	return err
-}
-
-// end stops the emulator, and reports whether it was running.
-func (c *localCommand) end(ctx context.Context) (was bool, err error) {
-	dir, _, err := c.account.LocalDirs()
-	if err != nil {
-		return false, err
-	}
-	err = local.Stop(ctx, dir)
+	err = local.Stop(cmd.Context(), dir)
 	if errors.Is(err, local.ErrUnsaved) {
-		return false, screen.WithHint(err, "make room for them, or remove what you don't need with: %s", screen.Try("--local rm NAME"))
+		return screen.WithHint(err, "make room for them, or remove what you don't need with: %s", screen.Try("--local rm NAME"))
 	}
 	if err != nil && !errors.Is(err, local.ErrNone) {
-		return false, err
+		return err
 	}
-	return err == nil, nil
+	return c.screen.Result(doneView{err == nil})
 }

@@ -29,7 +29,7 @@ type loginView struct {
 	Project string `json:"project,omitempty"`
 }
 
-type loginCommand struct{ place }
+type loginCommand struct{ deps }
 
 func (c *loginCommand) command() *line.Command {
 	return &line.Command{
@@ -128,7 +128,7 @@ func pageCommand(address string) (*exec.Cmd, error) {
 	return exec.Command("xdg-open", address), nil
 }
 
-type logoutCommand struct{ place }
+type logoutCommand struct{ deps }
 
 func (c *logoutCommand) command() *line.Command {
 	return &line.Command{Name: "logout", Near: []string{"signout"}, Short: "Log out", Example: "logout", Account: line.NoAccount, Doc: doneView{}, Run: c.run}

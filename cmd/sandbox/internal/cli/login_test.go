@@ -45,7 +45,7 @@ func TestTokensStayOutOfArguments(t *testing.T) {
 		defer stdin.Close()
 		a := newApp(nil)
 		a.screen.In, a.account.Given.Token = stdin, token
-		return (&loginCommand{place: a.place}).newLogin(t.Context(), host)
+		return (&loginCommand{deps: a.deps}).newLogin(t.Context(), host)
 	}
 	_, err := login("vcp_secret", "")
 	require.ErrorContains(t, err, "other users can see")

@@ -30,7 +30,7 @@ const localMachine = "Your tools work in sandboxes of an emulator on the user's 
 	"of this machine, can reach its network, and may be able to read and change its files. Run nothing in them that you would not run on the machine itself."
 
 type mcpCommand struct {
-	place
+	deps
 
 	only string
 }

@@ -1,6 +1,11 @@
 package cli
 
 import (
+	"context"
+	"io"
+	"os"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/go-vercel/sandbox"
@@ -8,7 +13,7 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
-type policyCommand struct{ place }
+type policyCommand struct{ deps }
 
 func (c *policyCommand) command() *line.Command {
 	return &line.Command{Name: "policy", Short: "Show what a sandbox can reach", Sub: []*line.Command{{
@@ -35,4 +40,50 @@ func presentPolicy(sb *sandbox.Sandbox) *sandbox.NetworkPolicy {
 		return p
 	}
 	return sandbox.AllowAll()
+}
+
+// maxPolicy is the maximum size of a policy file.
+const maxPolicy = 1 << 20
+
+// readPolicy reads a policy from a file or a pipe, or from standard input for "-". A
+// signal ends the wait for input.
+func (p *deps) readPolicy(ctx context.Context, name string) (*sandbox.NetworkPolicy, error) {
+	type reading struct {
+		data []byte
+		err  error
+	}
+	done := make(chan reading, 1)
+	go func() {
+		file, err := p.screen.In, error(nil)
+		if name != "-" {
+			if file, err = os.Open(name); err != nil {
+				done <- reading{err: err}
+				return
+			}
+			defer file.Close()
+		}
+		data, err := io.ReadAll(io.LimitReader(file, maxPolicy+1))
+		done <- reading{data, err}
+	}()
+	var got reading
+	select {
+	case got = <-done:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if got.err != nil {
+		return nil, got.err
+	}
+	if name == "-" {
+		name = "standard input"
+	}
+	if len(got.data) > maxPolicy {
+		return nil, line.Usagef("--network-policy-file: %s has more than 1 MiB", name)
+	}
+	policy, err := sandbox.ParseNetworkPolicy(got.data)
+	if err != nil {
+		message := strings.TrimPrefix(err.Error(), "sandbox: "+sandbox.ErrInvalid.Error()+": ")
+		return nil, line.Usagef("--network-policy-file: %s, %s", name, message)
+	}
+	return policy, nil
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // session returns the sandbox's current session, without starting one.
-func (p *place) session(ctx context.Context, name string) (*sandbox.Session, error) {
+func (p *deps) session(ctx context.Context, name string) (*sandbox.Session, error) {
 	name, err := p.account.CheckedName(name)
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func (p *place) session(ctx context.Context, name string) (*sandbox.Session, err
 
 // remoteCommand finds a command by its ID, or the last one that was started if id is
 // empty.
-func (p *place) remoteCommand(ctx context.Context, name, id string) (*sandbox.Command, error) {
+func (p *deps) remoteCommand(ctx context.Context, name, id string) (*sandbox.Command, error) {
 	s, err := p.session(ctx, name)
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (p *place) remoteCommand(ctx context.Context, name, id string) (*sandbox.Co
 }
 
 type psCommand struct {
-	place
+	deps
 
 	all bool
 }
@@ -88,7 +88,7 @@ func (c *psCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	reveal(cmd.Context(), found)
+	updateStatuses(cmd.Context(), found)
 	slices.SortFunc(found, func(a, b *sandbox.Command) int { return b.StartedAt().Compare(a.StartedAt()) })
 	var views []commandView
 	for _, command := range found {
@@ -101,12 +101,12 @@ func (c *psCommand) run(cmd *cobra.Command, args []string) error {
 	return c.screen.Print(ans)
 }
 
-// revealTime limits the look at one command.
-const revealTime = 500 * time.Millisecond
+// statusTime limits the look at one command.
+const statusTime = 500 * time.Millisecond
 
-// reveal finds out which commands have ended, by a short wait for each: listings don't
+// updateStatuses finds out which commands have ended, by a short wait for each: listings don't
 // have exit codes.
-func reveal(ctx context.Context, commands []*sandbox.Command) {
+func updateStatuses(ctx context.Context, commands []*sandbox.Command) {
 	var open []*sandbox.Command
 	var ids []string
 	for _, c := range commands {
@@ -115,7 +115,7 @@ func reveal(ctx context.Context, commands []*sandbox.Command) {
 		}
 	}
 	forEach(ids, func(i int, _ string) (struct{}, error) {
-		ctx, cancel := context.WithTimeout(ctx, revealTime)
+		ctx, cancel := context.WithTimeout(ctx, statusTime)
 		defer cancel()
 		_, err := open[i].Wait(ctx) // a command that runs on runs into the time
 		return struct{}{}, err
@@ -140,7 +140,7 @@ func (c *psCommand) commandTable(views []commandView) *table.Table {
 }
 
 type logsCommand struct {
-	place
+	deps
 
 	follow bool
 	tail   int
@@ -172,13 +172,13 @@ func (c *logsCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	l := &logReader{place: c.place, command: remote, follow: c.follow, stream: c.stream, tail: c.tail}
+	l := &logReader{deps: c.deps, command: remote, follow: c.follow, stream: c.stream, tail: c.tail}
 	return l.run(cmd.Context())
 }
 
 // logReader shows the output of a command.
 type logReader struct {
-	place
+	deps
 	command *sandbox.Command
 	follow  bool
 	stream  string
@@ -244,7 +244,7 @@ func (l *logReader) keep(e sandbox.LogEntry) {
 	}
 }
 
-type waitCommand struct{ place }
+type waitCommand struct{ deps }
 
 func (c *waitCommand) command() *line.Command {
 	return &line.Command{
@@ -271,7 +271,7 @@ func (c *waitCommand) run(cmd *cobra.Command, args []string) error {
 }
 
 type killCommand struct {
-	place
+	deps
 
 	send sandbox.Signal
 	tree bool

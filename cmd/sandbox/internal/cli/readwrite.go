@@ -12,7 +12,7 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
-type readCommand struct{ place }
+type readCommand struct{ deps }
 
 func (c *readCommand) command() *line.Command {
 	return &line.Command{
@@ -33,7 +33,7 @@ func (c *readCommand) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-type writeCommand struct{ place }
+type writeCommand struct{ deps }
 
 func (c *writeCommand) command() *line.Command {
 	return &line.Command{
@@ -59,7 +59,7 @@ func (c *writeCommand) run(cmd *cobra.Command, args []string) error {
 }
 
 // fileOf returns the sandbox of the arguments NAME PATH.
-func (p *place) fileOf(ctx context.Context, args []string) (*sandbox.Sandbox, files.Location, error) {
+func (p *deps) fileOf(ctx context.Context, args []string) (*sandbox.Sandbox, files.Location, error) {
 	name, err := p.account.CheckedName(args[0])
 	if err != nil {
 		return nil, files.Location{}, err

@@ -149,7 +149,7 @@ func TestEmpty(t *testing.T) {
 			visit(c)
 		}
 		if _, foreign := cmd.Annotations[line.OwnWords]; !foreign {
-			assert.ErrorContains(t, newApp(nil).settle(cmd, []string{"a", ""}), "empty", words)
+			assert.ErrorContains(t, newApp(nil).prepare(cmd, []string{"a", ""}), "empty", words)
 		}
 	}
 	root := testTree(t)

@@ -65,7 +65,7 @@ func (o *commandOptions) define(flags *pflag.FlagSet, ttyShort string) {
 
 // checkCommand reads the environment. It refuses, before any request, contradictory
 // options and invalid arguments.
-func (p *place) checkCommand(o *commandOptions, words []string) (err error) {
+func (p *deps) checkCommand(o *commandOptions, words []string) (err error) {
 	if o.environment, err = p.environ(o.env, o.envFiles); err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (p *place) checkCommand(o *commandOptions, words []string) (err error) {
 }
 
 // inTerminal reports whether the command is to run in a terminal.
-func (p *place) inTerminal(o *commandOptions) (bool, error) {
+func (p *deps) inTerminal(o *commandOptions) (bool, error) {
 	stdin, stdout := line.IsTerminal(p.screen.In), p.screen.Out.Terminal
 	switch {
 	case o.noTTY || o.detach:
@@ -110,7 +110,7 @@ func (p *place) inTerminal(o *commandOptions) (bool, error) {
 }
 
 // runRemote runs a command in a sandbox and returns its exit code.
-func (p *place) runRemote(ctx context.Context, sb *sandbox.Sandbox, o *commandOptions, name string, args []string) error {
+func (p *deps) runRemote(ctx context.Context, sb *sandbox.Sandbox, o *commandOptions, name string, args []string) error {
 	terminal, err := p.inTerminal(o)
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func (p *place) runRemote(ctx context.Context, sb *sandbox.Sandbox, o *commandOp
 			command: name, args: args, env: o.environment, workdir: o.workdir, sudo: o.sudo, user: o.user, keepAlive: !o.noExtend,
 		})
 	}
-	r := &remoteRun{place: *p, sb: sb, o: o, name: name, args: args}
+	r := &remoteRun{deps: *p, sb: sb, o: o, name: name, args: args}
 	return r.run(ctx)
 }
 
@@ -138,7 +138,7 @@ type commandTarget interface {
 
 // remoteRun is a running command whose output this program shows.
 type remoteRun struct {
-	place
+	deps
 	sb   *sandbox.Sandbox
 	o    *commandOptions
 	name string
@@ -155,8 +155,8 @@ func (r *remoteRun) target() (commandTarget, error) {
 // maxEcho is the maximum length of a command line that is shown.
 const maxEcho = 2000
 
-// beginning truncates a text to most bytes.
-func beginning(text string, most int) string {
+// truncate cuts a text to most characters.
+func truncate(text string, most int) string {
 	r := []rune(text)
 	if len(r) <= most {
 		return text
@@ -167,7 +167,7 @@ func beginning(text string, most int) string {
 // echo shows the command line.
 func (r *remoteRun) echo() {
 	if !r.o.noEcho && !r.screen.Opts.Quiet && !r.screen.Opts.JSON {
-		line := screen.Lines(beginning(line.ShellWords(append([]string{r.name}, r.args...)), maxEcho))
+		line := screen.Lines(truncate(line.ShellWords(append([]string{r.name}, r.args...)), maxEcho))
 		fmt.Fprintln(r.screen.Err, r.screen.Err.Paint(console.Gray, "$ "+line))
 	}
 }
@@ -189,7 +189,7 @@ func (r *remoteRun) run(ctx context.Context) error {
 	}
 	code, err := r.follow(ctx, target, r.name, r.args, opts)
 	if err != nil {
-		return r.whatBecame(ctx, r.shellHint(startError(err)))
+		return r.hintAboutEnd(ctx, r.shellHint(startError(err)))
 	}
 	if code == 128+int(syscall.SIGKILL) && r.o.timeout > 0 {
 		fmt.Fprintln(r.screen.Err, "Command was killed (SIGKILL, exit code 137).")
@@ -200,16 +200,16 @@ func (r *remoteRun) run(ctx context.Context) error {
 // lookTime limits the requests that find out whether a command is still running.
 const lookTime = 10 * time.Second
 
-// whatBecame adds a hint to the error of a command whose output was cut off. It looks at
+// hintAboutEnd adds a hint to the error of a command whose output was cut off. It looks at
 // the sandbox, so that the hint says whether the command is still running.
-func (r *remoteRun) whatBecame(ctx context.Context, err error) error {
+func (r *remoteRun) hintAboutEnd(ctx context.Context, err error) error {
 	stream, cut := errors.AsType[*sandbox.StreamError](err)
 	unknown := errors.Is(err, sandbox.ErrOutcomeUnknown)
 	if !cut && !unknown && !errors.Is(err, sandbox.ErrStopped) {
 		return err
 	}
 	if written, ok := errors.AsType[*fs.PathError](err); ok {
-		err = written // of this program's output: what the API calls it does not matter
+		err = written // the error of writing this program's output
 	}
 	late, cancel := withDeadline(ctx, lookTime)
 	defer cancel()
@@ -251,7 +251,7 @@ var notRunnable = regexp.MustCompile(`(?i)permission denied|is a directory`)
 
 // startError sets the exit code of a command that did not start, as shells and docker do.
 func startError(err error) error {
-	if _, told := errors.AsType[*screen.ExitError](err); told {
+	if _, coded := errors.AsType[*screen.ExitError](err); coded {
 		return err
 	}
 	switch {
@@ -281,7 +281,7 @@ func (r *remoteRun) detach(ctx context.Context, target commandTarget, name strin
 
 // follow runs the command, forwards signals to it, and returns its exit code.
 func (r *remoteRun) follow(ctx context.Context, target commandTarget, name string, args []string, opts *sandbox.CommandOptions) (int, error) {
-	pass := passSignals(ctx, r.screen, r.o.killOnExit)
+	pass := forwardSignals(ctx, r.screen, r.o.killOnExit)
 	defer pass.stop()
 	// The first signal ends the program's context. follow forwards the signal to the
 	// command and waits for its end.
@@ -300,7 +300,7 @@ func (r *remoteRun) follow(ctx context.Context, target commandTarget, name strin
 		_ = r.killByID(live, opts.ID, sandbox.SIGTERM) // it may have ended
 	}
 	if err != nil {
-		return 0, pass.instead(err)
+		return 0, pass.exitError(err)
 	}
 	return result.ExitCode, nil
 }
@@ -335,7 +335,7 @@ func (r *remoteRun) killByID(live context.Context, id string, sig sandbox.Signal
 
 // withInput runs a command that reads standard input. It sends a file as a whole, and
 // other input as it arrives.
-func (r *remoteRun) withInput(ctx context.Context, target commandTarget, name string, args []string, opts *sandbox.CommandOptions, pass *signalPass) (int, error) {
+func (r *remoteRun) withInput(ctx context.Context, target commandTarget, name string, args []string, opts *sandbox.CommandOptions, pass *signalForwarder) (int, error) {
 	cmd := target.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Sudo, cmd.Binary, cmd.Stdout, cmd.Stderr = opts.Cwd, opts.Sudo, opts.Binary, opts.Stdout, opts.Stderr
 	for k, v := range opts.Env {
@@ -352,7 +352,7 @@ func (r *remoteRun) withInput(ctx context.Context, target commandTarget, name st
 		go r.passInput(pipe)
 	}
 	if err := cmd.Start(); err != nil {
-		return 0, pass.instead(err)
+		return 0, pass.exitError(err)
 	}
 	pass.started(func(s sandbox.Signal) error { return cmd.Process.SignalTree(s) })
 	err := cmd.Wait()
@@ -360,14 +360,14 @@ func (r *remoteRun) withInput(ctx context.Context, target commandTarget, name st
 		_ = cmd.Process.SignalTree(sandbox.SIGTERM) // it may have ended
 	}
 	if _, exited := errors.AsType[*sandbox.ExitError](err); err != nil && !exited {
-		return 0, pass.instead(err)
+		return 0, pass.exitError(err)
 	}
 	return cmd.ProcessState.ExitCode(), nil
 }
 
 // passInput forwards standard input and its end to a command. It is not an error if the
 // command does not read everything. If the input can't be read, passInput warns the user.
-func (p *place) passInput(w io.WriteCloser) {
+func (p *deps) passInput(w io.WriteCloser) {
 	in := &readErrors{r: p.screen.In}
 	_, _ = io.Copy(w, in)
 	if in.err != nil {
@@ -390,9 +390,9 @@ func (e *readErrors) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// signalPass forwards this program's signals to a command and its children, as a terminal
+// signalForwarder forwards this program's signals to a command and its children, as a terminal
 // does with Ctrl-C. The second signal becomes SIGKILL, which also ends the wait.
-type signalPass struct {
+type signalForwarder struct {
 	giveUp context.CancelFunc
 	warn   func(text, hint string)
 
@@ -407,11 +407,11 @@ type signalPass struct {
 	wg      sync.WaitGroup
 }
 
-// passSignals forwards the signals from now on, and the one that has ended ctx.
-func passSignals(ctx context.Context, screen *screen.Screen, killAtOnce bool) *signalPass {
-	p := &signalPass{warn: screen.Warn, signals: make(chan os.Signal, 8), done: make(chan struct{})}
+// forwardSignals forwards the signals from now on, and the one that has ended ctx.
+func forwardSignals(ctx context.Context, screen *screen.Screen, killAtOnce bool) *signalForwarder {
+	p := &signalForwarder{warn: screen.Warn, signals: make(chan os.Signal, 8), done: make(chan struct{})}
 	if early := screen.Signal(); ctx.Err() != nil && early != 0 {
-		p.take(early, killAtOnce)
+		p.handle(early, killAtOnce)
 	}
 	signal.Notify(p.signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	p.wg.Go(func() {
@@ -419,7 +419,7 @@ func passSignals(ctx context.Context, screen *screen.Screen, killAtOnce bool) *s
 			select {
 			case got := <-p.signals:
 				number, _ := got.(syscall.Signal)
-				p.take(number, killAtOnce)
+				p.handle(number, killAtOnce)
 			case <-p.done:
 				return
 			}
@@ -428,13 +428,13 @@ func passSignals(ctx context.Context, screen *screen.Screen, killAtOnce bool) *s
 	return p
 }
 
-func (p *signalPass) stop() {
+func (p *signalForwarder) stop() {
 	signal.Stop(p.signals)
 	close(p.done)
 	p.wg.Wait()
 }
 
-func (p *signalPass) take(s syscall.Signal, atOnce bool) {
+func (p *signalForwarder) handle(s syscall.Signal, atOnce bool) {
 	p.mu.Lock()
 	p.count++
 	p.last = s
@@ -455,10 +455,10 @@ func (p *signalPass) take(s syscall.Signal, atOnce bool) {
 
 // send sends a signal without delaying the next one. The command may have ended: the
 // caller waits for its end anyway, unless this is the last signal.
-func (p *signalPass) send(kill func(sandbox.Signal) error, sig sandbox.Signal, last bool) {
+func (p *signalForwarder) send(kill func(sandbox.Signal) error, sig sandbox.Signal, last bool) {
 	p.wg.Go(func() {
 		if err := kill(sig); errors.Is(err, sandbox.ErrChildren) {
-			p.warn("only the command got the signal; its children may go on", "stopping the sandbox ends all")
+			p.warn("only the command got the signal; its children may still run", "stopping the sandbox ends them all")
 		}
 		if last {
 			p.giveUp()
@@ -466,7 +466,7 @@ func (p *signalPass) send(kill func(sandbox.Signal) error, sig sandbox.Signal, l
 	})
 }
 
-func (p *signalPass) started(kill func(sandbox.Signal) error) {
+func (p *signalForwarder) started(kill func(sandbox.Signal) error) {
 	p.mu.Lock()
 	p.kill = kill
 	pending := p.pending
@@ -476,8 +476,8 @@ func (p *signalPass) started(kill func(sandbox.Signal) error) {
 	}
 }
 
-// instead replaces an error that a signal has caused by the signal's exit code.
-func (p *signalPass) instead(err error) error {
+// exitError replaces an error that a signal has caused by the signal's exit code.
+func (p *signalForwarder) exitError(err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.count > 0 && errors.Is(err, context.Canceled) {

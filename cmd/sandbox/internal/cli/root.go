@@ -46,21 +46,21 @@ func (a *app) allCommands() *line.Command {
 	root := &line.Command{
 		Name: "sandbox", Short: "Run code in isolated Linux sandboxes", Example: "run -- node -e 'console.log(1)'",
 		Sub: describe(
-			&listCommand{place: a.place}, &createCommand{place: a.place}, &shCommand{place: a.place}, &forkCommand{place: a.place}, &configCommand{place: a.place},
-			&copyCommand{place: a.place}, &execCommand{place: a.place}, &connectCommand{place: a.place}, &stopCommand{place: a.place}, &removeCommand{place: a.place},
-			&runCommand{place: a.place}, &snapshotCommand{place: a.place}, &snapshotsCommand{place: a.place}, &sessionsCommand{place: a.place}, &drivesCommand{place: a.place},
-			&telemetryCommand{place: a.place}, &loginCommand{place: a.place}, &logoutCommand{place: a.place},
+			&listCommand{deps: a.deps}, &createCommand{deps: a.deps}, &shCommand{deps: a.deps}, &forkCommand{deps: a.deps}, &configCommand{deps: a.deps},
+			&copyCommand{deps: a.deps}, &execCommand{deps: a.deps}, &connectCommand{deps: a.deps}, &stopCommand{deps: a.deps}, &removeCommand{deps: a.deps},
+			&runCommand{deps: a.deps}, &snapshotCommand{deps: a.deps}, &snapshotsCommand{deps: a.deps}, &sessionsCommand{deps: a.deps}, &drivesCommand{deps: a.deps},
+			&telemetryCommand{deps: a.deps}, &loginCommand{deps: a.deps}, &logoutCommand{deps: a.deps},
 
-			&psCommand{place: a.place}, &logsCommand{place: a.place}, &waitCommand{place: a.place}, &killCommand{place: a.place},
-			&readCommand{place: a.place}, &writeCommand{place: a.place}, &forwardCommand{place: a.place}, &urlCommand{place: a.place},
-			&rshCommand{place: a.place}, &inspectCommand{place: a.place}, &startCommand{place: a.place}, &extendCommand{place: a.place},
-			&whoamiCommand{place: a.place}, &doctorCommand{place: a.place}, &emulatorCommand{place: a.place}, &localCommand{place: a.place},
-			&mcpCommand{place: a.place}, &completionCommand{place: a.place}, &versionCommand{place: a.place}, help,
+			&psCommand{deps: a.deps}, &logsCommand{deps: a.deps}, &waitCommand{deps: a.deps}, &killCommand{deps: a.deps},
+			&readCommand{deps: a.deps}, &writeCommand{deps: a.deps}, &forwardCommand{deps: a.deps}, &urlCommand{deps: a.deps},
+			&rshCommand{deps: a.deps}, &inspectCommand{deps: a.deps}, &startCommand{deps: a.deps}, &extendCommand{deps: a.deps},
+			&whoamiCommand{deps: a.deps}, &doctorCommand{deps: a.deps}, &emulatorCommand{deps: a.deps}, &localCommand{deps: a.deps},
+			&mcpCommand{deps: a.deps}, &completionCommand{deps: a.deps}, &versionCommand{deps: a.deps}, help,
 		),
 	}
 	help.root = root
 	cmd := root.Build(a.complete)
-	cmd.SilenceErrors, cmd.SilenceUsage, cmd.PersistentPreRunE = true, true, a.settle
+	cmd.SilenceErrors, cmd.SilenceUsage, cmd.PersistentPreRunE = true, true, a.prepare
 	cmd.SetOut(a.screen.Out)
 	cmd.SetErr(a.screen.Err)
 	cmd.CompletionOptions.DisableDefaultCmd = true
@@ -130,8 +130,8 @@ func (a *app) globalOptions(flags *pflag.FlagSet) {
 	})
 }
 
-// settle applies the combined effects of the options.
-func (a *app) settle(cmd *cobra.Command, args []string) error {
+// prepare applies the combined effects of the options.
+func (a *app) prepare(cmd *cobra.Command, args []string) error {
 	o := &a.screen.Opts
 	if g := &a.account.Given; g.Local && (g.APIURL != "" || g.Token != "") {
 		return line.Usagef("--local needs no --api-url or --token: everything is on this machine")
@@ -148,7 +148,7 @@ func (a *app) settle(cmd *cobra.Command, args []string) error {
 		return line.Usagef("--json and --quiet exclude each other")
 	}
 	if o.Structured() && cmd.Name() == "list" {
-		if err := a.narrows(cmd.Flags()); err != nil {
+		if err := a.checkFilters(cmd.Flags()); err != nil {
 			return err
 		}
 	}

@@ -24,7 +24,7 @@ import (
 const sshOptions = "bcDEeFIiJLmOopQRSWw 46AaCfGgKkMNnqsTtVvXxYy"
 
 type rshCommand struct {
-	place
+	deps
 
 	user string
 }
@@ -68,14 +68,12 @@ func (c *rshCommand) run(cmd *cobra.Command, args []string) error {
 	return c.remoteShell(cmd.Context(), sb, words)
 }
 
-// rshScript runs a command line with the terminal as its standard output, and what
-// comes through the terminal in blocks as its standard input: a terminal that
-// passes every byte as it is has none for the end. A block is its length in a line
-// of its own, followed by so many bytes; the one of length 0 is the end. Bash reads
-// more than a line from a terminal, but not from a pipe, hence cat. The terminal is
-// opened again, so that a program that makes its output non-blocking, as rsync
-// does, does not do so to the input. Standard error goes to a file, which is named
-// first.
+// rshScript runs a command line. Its standard output is the terminal. Its standard input
+// comes through the terminal in blocks, because a terminal in raw mode has no byte for the
+// end. A block is a line with its length, followed by that many bytes; a block of length 0
+// is the end. Bash reads more than a line from a terminal, but not from a pipe, hence cat.
+// The terminal is opened a second time for input: rsync makes its output non-blocking,
+// which must not affect the input. Standard error goes to a file, the first argument.
 var rshScript = rawshell.Raw + `exec 2>"$1" || exit 125
 { exec 3</dev/tty; } 2>/dev/null || exec 3<&0
 blocks() {

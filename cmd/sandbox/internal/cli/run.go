@@ -24,7 +24,7 @@ type runOptions struct {
 }
 
 type runCommand struct {
-	place
+	deps
 
 	o runOptions
 }
@@ -54,9 +54,9 @@ func (c *runCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	c.o.settings.environment = c.o.command.environment
-	c.doubtTimeout(given(cmd, "exec-timeout"))
+	c.warnWithoutUnit(optionValue(cmd, "exec-timeout"))
 	c.o.command.limited = cmd.Flags().Changed("timeout")
-	c.doubtTimeout(given(cmd, "timeout"))
+	c.warnWithoutUnit(optionValue(cmd, "timeout"))
 	return c.runInNew(cmd.Context(), &c.o, args)
 }
 
@@ -87,7 +87,7 @@ func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string
 	if o.rm {
 		s.nonPersistent = true
 	}
-	create, err := s.createOptions(ctx, &c.place)
+	create, err := s.createOptions(ctx, &c.deps)
 	if err != nil {
 		return err
 	}
@@ -95,15 +95,11 @@ func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string
 	if err != nil {
 		return err
 	}
-	cleanUp := c.stopAfter(&o.command)
-	if o.rm {
-		cleanUp = func(ctx context.Context, sb *sandbox.Sandbox) error { return sb.Delete(ctx, nil) }
-	}
 	work := func() error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := c.furnish(ctx, sb, s); err != nil {
+		if err := c.uploadFiles(ctx, sb, s); err != nil {
 			return err
 		}
 		if o.connect {
@@ -121,10 +117,10 @@ func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string
 		}
 		return err
 	}
-	return c.andThen(ctx, sb, work, cleanUp)
+	return c.andThen(ctx, sb, work, cleanUp(o.rm, o.command.stop))
 }
 
-// imageHint adds how to name an image, for users who gave one in the place of the program,
+// imageHint adds how to name an image, for users who gave one instead of the program,
 // as they would with docker.
 func imageHint(err error, sb *sandbox.Sandbox, o *runOptions, program string) error {
 	exit, ok := errors.AsType[*screen.ExitError](err)
@@ -143,14 +139,14 @@ func imageHint(err error, sb *sandbox.Sandbox, o *runOptions, program string) er
 
 // sandboxForRun finds the sandbox of a name, or creates one. With --rm a signal does not
 // interrupt the creation: the new sandbox could then not be removed.
-func (p *place) sandboxForRun(ctx context.Context, o *runOptions, create *sandbox.CreateOptions) (*sandbox.Sandbox, error) {
+func (p *deps) sandboxForRun(ctx context.Context, o *runOptions, create *sandbox.CreateOptions) (*sandbox.Sandbox, error) {
 	s := &o.settings
 	if s.name != "" {
-		sb, err := p.account.GetExisting(ctx, s.name)
-		if sb != nil && o.rm {
+		sb, err := p.account.Get(ctx, s.name, true)
+		if err == nil && o.rm {
 			p.screen.Warn("sandbox "+s.name+" existed before, and --rm will remove it", "leave --rm out to keep it")
 		}
-		if sb != nil || err != nil {
+		if !errors.Is(err, sandbox.ErrNotFound) {
 			return sb, err
 		}
 	}
@@ -191,7 +187,7 @@ func (c *runCommand) fetchAll(ctx context.Context, sb *sandbox.Sandbox, download
 }
 
 // removeIfThere removes a sandbox if it exists.
-func (p *place) removeIfThere(ctx context.Context, name string) error {
+func (p *deps) removeIfThere(ctx context.Context, name string) error {
 	late, cancel := withDeadline(ctx, endTime)
 	defer cancel()
 	client, err := p.account.Connect(late)

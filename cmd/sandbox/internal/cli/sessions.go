@@ -13,14 +13,14 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
 )
 
-type sessionsCommand struct{ place }
+type sessionsCommand struct{ deps }
 
 func (c *sessionsCommand) command() *line.Command {
-	return &line.Command{Name: "sessions", Short: "Manage sessions", Sub: describe(&sessionsListCommand{place: c.place})}
+	return &line.Command{Name: "sessions", Short: "Manage sessions", Sub: describe(&sessionsListCommand{deps: c.deps})}
 }
 
 type sessionsListCommand struct {
-	place
+	deps
 
 	pages paging
 	all   bool

@@ -20,7 +20,7 @@ import (
 )
 
 type snapshotCommand struct {
-	place
+	deps
 
 	stop, silent bool
 	expiration   *time.Duration
@@ -75,12 +75,12 @@ func (c *snapshotCommand) run(cmd *cobra.Command, args []string) error {
 	return err
 }
 
-type snapshotsCommand struct{ place }
+type snapshotsCommand struct{ deps }
 
 func (c *snapshotsCommand) command() *line.Command {
 	return &line.Command{
 		Name: "snapshots", Short: "Manage snapshots",
-		Sub: describe(&snapshotsListCommand{place: c.place}, &snapshotsGetCommand{place: c.place}, &snapshotsTreeCommand{place: c.place}, &snapshotsDeleteCommand{place: c.place}),
+		Sub: describe(&snapshotsListCommand{deps: c.deps}, &snapshotsGetCommand{deps: c.deps}, &snapshotsTreeCommand{deps: c.deps}, &snapshotsDeleteCommand{deps: c.deps}),
 	}
 }
 
@@ -88,7 +88,7 @@ var snapshotStyles = map[sandbox.Status]console.Style{
 	"created": console.Cyan, sandbox.StatusFailed: console.Red, "deleted": console.Gray,
 }
 
-func (p *place) snapshotTable(views []snapshotView) *table.Table {
+func (p *deps) snapshotTable(views []snapshotView) *table.Table {
 	t := table.New("ID", "STATUS", "CREATED", "EXPIRATION", "SIZE", "REGIONS", "SOURCE SESSION")
 	t.Least = []string{"SOURCE SESSION", "REGIONS", "EXPIRATION", "SIZE", "STATUS"}
 	now := p.screen.Now()
@@ -103,14 +103,14 @@ func (p *place) snapshotTable(views []snapshotView) *table.Table {
 	return t
 }
 
-func (p *place) printSnapshots(views []snapshotView) error {
+func (p *deps) printSnapshots(views []snapshotView) error {
 	ans := screen.List(views, func(v snapshotView) string { return v.ID }, p.snapshotTable)
 	ans.Empty = "No snapshots."
 	return p.screen.Print(ans)
 }
 
 type snapshotsListCommand struct {
-	place
+	deps
 
 	pages paging
 	name  string
@@ -154,7 +154,7 @@ func (c *snapshotsListCommand) run(cmd *cobra.Command, _ []string) error {
 // snapshotArg is an argument that names a snapshot.
 var snapshotArg = line.Argument{Name: "snapshot_id", Text: "The ID of a snapshot, which begins with snap_", Parse: line.Checked(line.ParseSnapshotID)}
 
-type snapshotsGetCommand struct{ place }
+type snapshotsGetCommand struct{ deps }
 
 func (c *snapshotsGetCommand) command() *line.Command {
 	return &line.Command{
@@ -181,12 +181,12 @@ func (c *snapshotsGetCommand) run(cmd *cobra.Command, args []string) error {
 	return c.printSnapshots([]snapshotView{v})
 }
 
-type snapshotsDeleteCommand struct{ place }
+type snapshotsDeleteCommand struct{ deps }
 
 func (c *snapshotsDeleteCommand) command() *line.Command {
 	return &line.Command{
 		Name: "delete", Aliases: []string{"rm", "remove"}, Near: []string{"destroy"}, Short: "Delete snapshots",
-		Args:    []line.Argument{snapshotArg, {Name: "snapshot_id", Text: "More of them", Several: true, Parse: line.Checked(line.ParseSnapshotID)}},
+		Args:    []line.Argument{snapshotArg, {Name: "snapshot_id", Text: "More snapshots", Several: true, Parse: line.Checked(line.ParseSnapshotID)}},
 		Example: "snapshots rm snap_0123", Doc: []string{}, Run: c.run,
 	}
 }
@@ -209,7 +209,7 @@ func (c *snapshotsDeleteCommand) run(cmd *cobra.Command, args []string) error {
 }
 
 type snapshotsTreeCommand struct {
-	place
+	deps
 
 	order, cursor string
 	limit         int
@@ -242,7 +242,7 @@ func (c *snapshotsTreeCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	stop := c.screen.Spin("Fetching snapshot tree...")
 	defer stop()
-	t := &snapshotTree{place: c.place, client: client, name: name, limit: c.limit}
+	t := &snapshotTree{deps: c.deps, client: client, name: name, limit: c.limit}
 	if c.cursor != "" {
 		err = t.readPage(cmd.Context(), c.cursor, c.order)
 	} else {
@@ -257,7 +257,7 @@ func (c *snapshotsTreeCommand) run(cmd *cobra.Command, args []string) error {
 
 // snapshotTree is a snapshot with its ancestors and descendants.
 type snapshotTree struct {
-	place
+	deps
 	client *sandbox.Client
 	name   string
 	limit  int

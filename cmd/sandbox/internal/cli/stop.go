@@ -53,7 +53,7 @@ func distinct(names []string) []string {
 
 // chosen returns the names of the sandboxes that the arguments or a selection select, and
 // what a selection has found.
-func (p *place) chosen(ctx context.Context, cmd *cobra.Command, args []string, sel *selection) ([]string, []sandbox.Info, error) {
+func (p *deps) chosen(ctx context.Context, cmd *cobra.Command, args []string, sel *selection) ([]string, []sandbox.Info, error) {
 	if len(args) > 0 && sel.given() {
 		return nil, nil, line.Usagef("give names or a selection, not both")
 	}
@@ -76,7 +76,7 @@ func (p *place) chosen(ctx context.Context, cmd *cobra.Command, args []string, s
 }
 
 type stopCommand struct {
-	place
+	deps
 
 	sel selection
 }
@@ -132,7 +132,7 @@ func (c *stopCommand) run(cmd *cobra.Command, args []string) error {
 		}
 		views = append(views, viewStop(names[i], r.result))
 		if !c.screen.Opts.Structured() {
-			c.tellStopped(r.sb, r.result)
+			c.printStopped(r.sb, r.result)
 		}
 	}
 	if c.screen.Opts.Structured() {
@@ -161,8 +161,8 @@ func viewStop(name string, r *sandbox.StopResult) stopView {
 // field is a label and a value in a line.
 type field struct{ label, value string }
 
-// tellStopped shows the usage of a session and its sandbox.
-func (c *stopCommand) tellStopped(sb *sandbox.Sandbox, r *sandbox.StopResult) {
+// printStopped shows the usage of a session and its sandbox.
+func (c *stopCommand) printStopped(sb *sandbox.Sandbox, r *sandbox.StopResult) {
 	fmt.Fprintf(c.screen.Err, "%s Sandbox %s stopped.\n", c.screen.Err.Paint(console.Green, "✔"), sb.Name())
 	i, s := viewSandbox(sb.Info()), viewSession(r.Session)
 	run := func(label string, ms int64) field {
@@ -230,7 +230,7 @@ func (c *stopCommand) fieldLines(rows [][]field) (lines []string) {
 }
 
 type removeCommand struct {
-	place
+	deps
 
 	sel     selection
 	orphans bool
@@ -240,7 +240,7 @@ type removeCommand struct {
 func (c *removeCommand) command() *line.Command {
 	return &line.Command{
 		Name: "remove", Aliases: []string{"rm"}, Near: []string{"delete", "del", "destroy", "terminate"}, First: true, Short: "Remove sandboxes for good",
-		Long: "Remove sandboxes for good, by name or by property. Their snapshots live on unless --delete-orphan-snapshots says otherwise.",
+		Long: "Remove sandboxes for good, by name or by property. Their snapshots remain, except with --delete-orphan-snapshots.",
 		Args: []line.Argument{line.NameArg, line.MoreNames}, Check: cobra.ArbitraryArgs, Options: c.define, Example: "rm my-app", Doc: []string{}, Run: c.run,
 	}
 }
@@ -263,8 +263,7 @@ func (c *removeCommand) run(cmd *cobra.Command, args []string) error {
 		}
 	}
 	if c.sel.given() {
-		removed, err := c.removeFound(ctx, found, &c.sel, c.orphans)
-		return errors.Join(err, c.screen.PrintDone(mapped(removed, func(i sandbox.Info) string { return i.Name })))
+		return c.removeFound(ctx, names, found)
 	}
 	if _, err := c.account.Connect(ctx); err != nil {
 		return err
@@ -281,28 +280,22 @@ func (c *removeCommand) run(cmd *cobra.Command, args []string) error {
 	})
 }
 
-// errInUse is why something that was to be removed is left alone.
-var errInUse = &screen.ExitError{Code: screen.ExitConflict, Err: errors.New("it was used after it was found, so it is left alone")}
+// errInUse is the error for a sandbox that removeFound leaves alone.
+var errInUse = &screen.ExitError{Code: screen.ExitConflict, Err: errors.New("it was used after it was found, so it was not removed")}
 
 // errNothing is the result of a task without anything to do.
 var errNothing = errors.New("nothing to do")
 
 // tasks calls do for each name, prints each result to standard error, and writes the names
 // of the changed objects to standard output.
-func (p *place) tasks(names []string, title string, do func(name string) error) error {
-	done, err := p.each(names, title, do)
-	return errors.Join(err, p.screen.PrintDone(done))
-}
-
-// each does the same as tasks, and returns the names.
-func (p *place) each(names []string, title string, do func(name string) error) (done []string, err error) {
+func (p *deps) tasks(names []string, title string, do func(name string) error) error {
 	tell := func(style console.Style, mark, name, result string) {
 		fmt.Fprintf(p.screen.Err, "%s %s%s%s\n", p.screen.Err.Paint(style, mark), title, screen.Lines(name), screen.Lines(result))
 	}
-	stop := p.screen.SpinUnless(!p.screen.Err.Rewrites(), strings.TrimSpace(title)+"...") // elsewhere, what was done is enough
+	stop := p.screen.SpinUnless(!p.screen.Err.Rewrites(), strings.TrimSpace(title)+"...") // elsewhere the results suffice
 	_, errs := forEach(names, func(_ int, name string) (struct{}, error) { return struct{}{}, do(name) })
 	stop()
-	done = []string{}
+	done := []string{}
 	for i, n := range names {
 		switch {
 		case errors.Is(errs[i], errNothing):
@@ -319,7 +312,7 @@ func (p *place) each(names []string, title string, do func(name string) error) (
 			}
 		}
 	}
-	return done, p.screen.FailAfter(errs)
+	return errors.Join(p.screen.FailAfter(errs), p.screen.PrintDone(done))
 }
 
 // sameSandbox reports whether now is the sandbox that was found, and was not started
@@ -328,33 +321,18 @@ func sameSandbox(found, now sandbox.Info) bool {
 	return found.Name == now.Name && found.CreatedAt.Equal(now.CreatedAt) && found.CurrentSessionID == now.CurrentSessionID
 }
 
-// removeFound removes sandboxes that a selection has found, and returns the removed
-// ones. It leaves a sandbox alone that no longer matches, or was started in the
-// meantime, and reports that as an error.
-func (p *place) removeFound(ctx context.Context, found []sandbox.Info, sel *selection, orphans bool) ([]sandbox.Info, error) {
-	match := sel.matcher(p.pairs(sel.tags, "--tag"))
-	gone := make([]bool, len(found))
-	names := mapped(found, func(i sandbox.Info) string { return i.Name })
-	_, err := p.each(names, "Removing sandbox ", func(name string) error {
-		i := slices.Index(names, name)
-		sb, err := p.account.Get(ctx, name, false)
+// removeFound removes sandboxes that a selection has found. It leaves a sandbox alone that
+// no longer matches, or was started in the meantime, and reports that as an error.
+func (c *removeCommand) removeFound(ctx context.Context, names []string, found []sandbox.Info) error {
+	match := c.sel.matcher(c.pairs(c.sel.tags, "--tag"))
+	return c.tasks(names, "Removing sandbox ", func(name string) error {
+		sb, err := c.account.Get(ctx, name, false)
 		if err != nil {
 			return err
 		}
-		if now := sb.Info(); !sameSandbox(found[i], now) || !match(now) {
+		if now := sb.Info(); !sameSandbox(found[slices.Index(names, name)], now) || !match(now) {
 			return errInUse
 		}
-		if err := sb.Delete(ctx, &sandbox.DeleteOptions{DeleteOrphanSnapshots: orphans}); err != nil {
-			return err
-		}
-		gone[i] = true
-		return nil
+		return sb.Delete(ctx, &sandbox.DeleteOptions{DeleteOrphanSnapshots: c.orphans})
 	})
-	var removed []sandbox.Info
-	for i, f := range found {
-		if gone[i] {
-			removed = append(removed, f)
-		}
-	}
-	return removed, err
 }

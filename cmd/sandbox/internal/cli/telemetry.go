@@ -15,7 +15,7 @@ type telemetryView struct {
 	Enabled bool `json:"enabled"`
 }
 
-type telemetryCommand struct{ place }
+type telemetryCommand struct{ deps }
 
 func (c *telemetryCommand) command() *line.Command {
 	leaf := func(name, short string, run func(*cobra.Command, []string) error) *line.Command {
@@ -31,7 +31,7 @@ func (c *telemetryCommand) command() *line.Command {
 		}
 	}
 	return &line.Command{
-		Name: "telemetry", Short: "Say what is collected about the use of this program: nothing", Hidden: true,
+		Name: "telemetry", Short: "Show the choice about telemetry; this program collects nothing", Hidden: true,
 		Sub: []*line.Command{
 			leaf("status", "Say whether telemetry is on; it never is", c.run),
 			leaf("enable", "Allow the official CLI to collect data", set(true)),

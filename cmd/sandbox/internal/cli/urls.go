@@ -16,7 +16,7 @@ import (
 
 // publicURL returns the address of a port. If requested, it publishes the port and waits
 // for its server.
-func (p *place) publicURL(ctx context.Context, name, port string, publish, wait bool) (string, error) {
+func (p *deps) publicURL(ctx context.Context, name, port string, publish, wait bool) (string, error) {
 	number, err := line.ParsePort(port)
 	if err != nil {
 		return "", line.Usagef("%v", err)
@@ -32,7 +32,7 @@ func (p *place) publicURL(ctx context.Context, name, port string, publish, wait 
 	if errors.Is(err, sandbox.ErrNoRoute) && publish {
 		ports := []int{number}
 		for _, r := range sb.Routes() {
-			if !r.System { // which can't be published: the service begins a new session if it is asked to
+			if !r.System { // publishing a route of the system makes the service begin a new session
 				ports = append(ports, r.Port)
 			}
 		}
@@ -59,7 +59,7 @@ type urlView struct {
 }
 
 type urlCommand struct {
-	place
+	deps
 
 	publish, wait bool
 }

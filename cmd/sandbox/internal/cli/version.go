@@ -19,7 +19,7 @@ type versionView struct {
 	Arch    string `json:"arch"`
 }
 
-type versionCommand struct{ place }
+type versionCommand struct{ deps }
 
 func (c *versionCommand) command() *line.Command {
 	return &line.Command{Name: "version", Title: titleTools, Short: "Write the version", Example: "version", Account: line.NoAccount, Doc: versionView{}, Run: c.run}

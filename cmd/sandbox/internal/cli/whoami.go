@@ -16,7 +16,7 @@ type whoamiView struct {
 	Expires string `json:"expires,omitempty"`
 }
 
-type whoamiCommand struct{ place }
+type whoamiCommand struct{ deps }
 
 func (c *whoamiCommand) command() *line.Command {
 	return &line.Command{

@@ -1,6 +1,6 @@
-// Package console knows what the standard streams are: terminals or not, with
-// colors or not, and how wide. It is the one way to a terminal: nothing that is
-// written to a Stream acts on it.
+// Package console describes the standard streams: whether they are terminals, whether they
+// have colors, and how wide they are. Text that is written to a Stream can't control the
+// terminal.
 package console
 
 import (
@@ -22,8 +22,8 @@ import (
 // characters but newlines, tabs and the colors of Paint, so that no text of the API or of
 // a sandbox acts on the terminal. A pipe or a file gets every byte as it is.
 type Stream struct {
-	// Raw bypasses this, for the output of programs in a sandbox, for the content of its
-	// files, and for what this program draws.
+	// Raw writes without escapes: the output of programs in a sandbox, the contents of its
+	// files, and this program's spinner and progress bar.
 	Raw io.Writer
 	// Terminal says whether the stream is a terminal.
 	Terminal bool
@@ -31,10 +31,10 @@ type Stream struct {
 	Color bool
 
 	file *os.File
-	dumb bool // a terminal that only goes on
+	dumb bool // a terminal that can't rewrite a line
 
 	mu   sync.Mutex
-	rest []byte // the beginning of a character, of which the end has yet to come
+	rest []byte // the bytes of an incomplete character
 }
 
 // own matches what Write does not escape.
@@ -94,9 +94,9 @@ const (
 	ColorNever  ColorMode = "never"
 )
 
-// NewStream describes a stream. In ColorAuto, the environment is asked: NO_COLOR,
-// TERM=dumb and FORCE_COLOR=0 forbid colors, FORCE_COLOR and CLICOLOR_FORCE force
-// them, and otherwise a terminal gets them.
+// NewStream describes a stream. In ColorAuto the environment decides: NO_COLOR, TERM=dumb
+// and FORCE_COLOR=0 forbid colors, FORCE_COLOR and CLICOLOR_FORCE force them, and otherwise
+// a terminal gets them.
 func NewStream(f *os.File, mode ColorMode, lookup func(string) (string, bool)) *Stream {
 	s := &Stream{Raw: f, file: f, Terminal: term.IsTerminal(int(f.Fd()))}
 	set := func(key string) bool {

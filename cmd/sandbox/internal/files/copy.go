@@ -134,7 +134,7 @@ func (c *Copy) archiveToStdout(ctx context.Context, dir, name string) error {
 	found, only := coreutils.PackFaults(coreutils.Result{ExitCode: result.ExitCode, Stderr: stderr.String()})
 	changed := &sandbox.ChangedError{Path: c.From.Path}
 	for _, f := range found {
-		filledUp := f.Zeros > 0 || f.ReadOnly >= 0 // what has gone out can't be mended
+		filledUp := f.Zeros > 0 || f.ReadOnly >= 0 // what was written can't be corrected
 		only = only && !filledUp && f.Name != name
 		switch f.Kind {
 		case coreutils.Changed:
@@ -219,7 +219,7 @@ func (c *Copy) acrossDir(ctx context.Context) error {
 	err = c.Source.FS().DownloadDir(ctx, c.From.Path, dir, &sandbox.DownloadDirOptions{
 		Exclude: c.O.Exclude, Include: c.O.Include, OutsideLinks: c.O.OutsideLinks, DotGit: true, LeftOut: left.add,
 	})
-	left.tell(c.Screen)
+	left.warn(c.Screen)
 	_, complete := errors.AsType[*sandbox.ChangedError](err)
 	if err != nil && !complete {
 		return c.Missing(err)
@@ -242,8 +242,8 @@ type leftOut []string
 
 func (l *leftOut) add(name string) { *l = append(*l, name) }
 
-// tell warns about the omitted files, if any.
-func (l leftOut) tell(a *screen.Screen) {
+// warn warns about the omitted files, if any.
+func (l leftOut) warn(a *screen.Screen) {
 	if len(l) > 0 {
 		a.Warn("left out: "+some(l), "--outside-links keeps links that lead out of the directory, and --dot-git files that Git or an editor would run; sockets, pipes and devices can't be copied")
 	}

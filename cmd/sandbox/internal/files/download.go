@@ -175,7 +175,7 @@ func (c *Copy) downloadDir(ctx context.Context, to string) error {
 		Exclude: exclude, Include: c.O.Include, Progress: bar.update, OutsideLinks: c.O.OutsideLinks, DotGit: c.O.DotGit, LeftOut: left.add,
 	})
 	bar.done()
-	left.tell(c.Screen)
+	left.warn(c.Screen)
 	_, complete := errors.AsType[*sandbox.ChangedError](err)
 	if err != nil && !complete {
 		return c.Missing(err)

@@ -114,8 +114,8 @@ type progress struct {
 	name  string // of the file, if it is one
 	begun time.Time
 
-	path        string // of the file that is under way
-	files, all  int    // how many have begun, and of how many, 0 if that is not known
+	path        string // of the current file
+	files, all  int    // begun and in total; all is 0 if it is unknown
 	done, total int64
 }
 

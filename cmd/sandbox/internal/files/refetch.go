@@ -28,7 +28,7 @@ type remoteFile struct {
 	name  string
 
 	body     *sandbox.FileReader
-	size     int64 // what it has at least
+	size     int64 // the minimum
 	read     int64
 	sum      hash.Hash
 	attempts int
@@ -63,9 +63,9 @@ func (f *remoteFile) Read(p []byte) (int, error) {
 		case errors.Is(err, io.EOF) && f.read >= f.size:
 			f.err = io.EOF
 		case errors.Is(err, io.EOF):
-			f.err = f.again(io.ErrUnexpectedEOF)
+			f.err = f.reopen(io.ErrUnexpectedEOF)
 		default:
-			f.err = f.again(err)
+			f.err = f.reopen(err)
 		}
 		if n > 0 {
 			return n, nil
@@ -74,8 +74,8 @@ func (f *remoteFile) Read(p []byte) (int, error) {
 	return 0, f.err
 }
 
-// again requests the file again, up to where cause has interrupted it.
-func (f *remoteFile) again(cause error) error {
+// reopen requests the file again and skips the part before cause interrupted it.
+func (f *remoteFile) reopen(cause error) error {
 	for ; f.attempts < fetchAttempts; f.attempts++ {
 		select {
 		case <-time.After(time.Duration(f.attempts) * fetchPause):

@@ -134,7 +134,7 @@ func (c *Copy) uploadDir(ctx context.Context) error {
 		err = c.Target.FS().UploadDir(ctx, c.From.Path, to.Path, o)
 	}
 	bar.done()
-	left.tell(c.Screen)
+	left.warn(c.Screen)
 	return err
 }
 

@@ -25,7 +25,7 @@ type reader struct {
 	taken []string // options after the command of run that are the sandbox's
 	help  bool
 
-	given map[*pflag.Flag]string // by the name it was given under
+	given map[*pflag.Flag]string // NAME=VALUE as it was given
 }
 
 func newReader(root *cobra.Command) *reader {
@@ -171,7 +171,7 @@ func (l *reader) read(moved, rest []string) error {
 				return err
 			}
 			rest = rest[min(n, len(rest)):]
-		case l.cmd.HasSubCommands() && len(l.words) == 0: // what is no command has no options that are known
+		case l.cmd.HasSubCommands() && len(l.words) == 0: // the options of an unknown command are unknown
 			l.help = slices.Contains(rest, "--help") || slices.Contains(rest, "-h")
 			l.words = slices.DeleteFunc(slices.Clone(rest), func(w string) bool { return strings.HasPrefix(w, "-") })
 			rest = nil
@@ -257,7 +257,7 @@ func (l *reader) option(words []string) (int, error) {
 
 // set sets an option, unless it was already set to the same value under its other name.
 func (l *reader) set(f *pflag.Flag, name, value string) error {
-	if again, err := l.note(f, name, value); again || err != nil {
+	if repeated, err := l.note(f, name, value); repeated || err != nil {
 		return err
 	}
 	if f.Name == "help" {
@@ -284,8 +284,9 @@ func (l *reader) unknown(name, message string) error {
 	return &UsageError{Message: l.cmd.CommandPath() + ": " + message, Hint: hint}
 }
 
-// note refuses an option that is repeated and may not be.
-func (l *reader) note(f *pflag.Flag, name, value string) (again bool, err error) {
+// note refuses an option that is given more than once but may not be. It accepts the same
+// value under another name of the option, and then returns true.
+func (l *reader) note(f *pflag.Flag, name, value string) (repeated bool, err error) {
 	if _, once := f.Value.(interface{ once() }); !once {
 		return false, nil
 	}
@@ -342,7 +343,7 @@ func (l *reader) sshOption(words []string) (n int, err error) {
 		case strings.ContainsRune(plain, c):
 			n = 1
 		case !strings.ContainsRune(valued, c):
-			return 0, nil // for option to say so, or because it is the command's own
+			return 0, nil // option reads it, or refuses it
 		case i+2 < len(words[0]):
 			return 1, nil
 		case len(words) < 2:

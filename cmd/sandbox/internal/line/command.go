@@ -46,8 +46,8 @@ type Command struct {
 type account int
 
 const (
-	accountOfLine account = iota // it asks the API for that of the line
-	NoAccount                    // it asks nobody
+	accountOfLine account = iota // the account of the command line
+	NoAccount                    // none: the command makes no request to the API
 )
 
 // Argument is an argument of a command.
@@ -57,8 +57,8 @@ type Argument struct {
 	Optional bool
 	Several  bool // it can be given more than once, or not at all
 	Parse    func(string) error
-	Values   []string // what it can be
-	Sandbox  string   // it is the name of a sandbox, followed by this
+	Values   []string // the values that completions offer
+	Sandbox  string   // not empty for the name of a sandbox; completions add it to the name
 }
 
 // Usage returns the argument's form in usage lines.
@@ -75,7 +75,7 @@ func (g Argument) Usage() string {
 // The arguments of many commands.
 var (
 	NameArg      = Argument{Name: "name", Text: "The name of the sandbox", Sandbox: " "}
-	MoreNames    = Argument{Name: "name", Text: "More of them", Several: true, Sandbox: " "}
+	MoreNames    = Argument{Name: "name", Text: "More sandboxes", Several: true, Sandbox: " "}
 	CommandIDArg = Argument{Name: "command_id", Text: "The ID of the command, from exec -d or ps"}
 	MoreWords    = Argument{Name: "args", Text: "Its arguments", Several: true}
 )
@@ -197,4 +197,22 @@ func CompleteOptions(cmd *cobra.Command, flags *pflag.FlagSet) {
 			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(f.Annotations[ChoicesAnnotation], cobra.ShellCompDirectiveNoFileComp)) // it has none yet
 		}
 	})
+}
+
+// UsageError is a mistake in the command line.
+type UsageError struct {
+	Message string
+	Hint    string
+}
+
+func (e *UsageError) Error() string { return e.Message }
+
+// Usagef returns a [UsageError].
+func Usagef(format string, args ...any) error {
+	return &UsageError{Message: fmt.Sprintf(format, args...)}
+}
+
+// MoreAbout names the help page of a command.
+func MoreAbout(cmd *cobra.Command) string {
+	return "for more information, try '" + cmd.CommandPath() + " --help'"
 }

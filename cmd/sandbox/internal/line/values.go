@@ -74,15 +74,7 @@ func Offer(flags *pflag.FlagSet, name string, values ...string) {
 
 // Toggle defines an option without a value.
 func Toggle(flags *pflag.FlagSet, target *bool, name, short, usage string) {
-	v := &single[bool]{target: target, kind: "bool", text: "false", parse: func(s string) (bool, error) {
-		switch s {
-		case "true":
-			return true, nil
-		case "false":
-			return false, nil
-		}
-		return false, fmt.Errorf("expected true or false, got %q", s)
-	}}
+	v := &single[bool]{target: target, kind: "bool", text: "false", parse: ParseBool}
 	flags.VarPF(v, name, short, usage).NoOptDefVal = "true"
 }
 
@@ -157,21 +149,13 @@ func ParseStatuses(s string) (string, error) {
 	return s, nil
 }
 
-func parseNumber(s string) (int, error) {
-	n, err := strconv.Atoi(s)
-	if err != nil {
-		return 0, fmt.Errorf("%q is not a number", s)
-	}
-	return n, nil
-}
-
 // ParsePositive reads an integer above zero.
 func ParsePositive(s string) (int, error) {
-	n, err := parseNumber(s)
-	if err == nil && n < 1 {
-		err = fmt.Errorf("%d is not positive", n)
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("%q is not a number above 0", s)
 	}
-	return n, err
+	return n, nil
 }
 
 // ParseBetween returns a parser of integers from low to high. what names the value in errors.
@@ -215,13 +199,7 @@ func ParseVCPUs(s string) (int, error) {
 }
 
 // ParsePort reads a port that a sandbox can expose.
-func ParsePort(s string) (int, error) {
-	n, err := strconv.Atoi(s)
-	if err != nil || n < wire.MinPort || n > wire.MaxPort {
-		return 0, fmt.Errorf("invalid port %q: ports are integers between %d and %d", s, wire.MinPort, wire.MaxPort)
-	}
-	return n, nil
-}
+var ParsePort = ParseBetween(wire.MinPort, wire.MaxPort, "port")
 
 // ParseSnapshotID reads the ID of a snapshot.
 func ParseSnapshotID(s string) (string, error) {
@@ -370,15 +348,6 @@ func ParseCIDR(s string) (string, error) {
 		return "", fmt.Errorf("%q is not a network such as 10.0.0.0/8", s)
 	}
 	return s, nil
-}
-
-// ParsePolicyMode reads allow-all or deny-all.
-func ParsePolicyMode(s string) (string, error) {
-	switch s {
-	case "allow-all", "deny-all":
-		return s, nil
-	}
-	return "", fmt.Errorf("invalid network policy mode %q; the modes are allow-all and deny-all", s)
 }
 
 // Pair is KEY=VALUE, or KEY alone if its value comes from the environment.

@@ -47,7 +47,7 @@ var ErrGone = errors.New("the local emulator has ended, and with it what ran in 
 // OnLost calls a function when the daemon ends before Close. It may be called once.
 func (c *Connection) OnLost(lost func()) {
 	go func() {
-		_, _ = c.conn.Read(make([]byte, 1)) // it says nothing more
+		_, _ = c.conn.Read(make([]byte, 1)) // the daemon sends nothing else
 		if !c.closed.Load() {
 			lost()
 		}
@@ -119,8 +119,8 @@ func Use(ctx context.Context, dir string) (*Connection, error) {
 	return c, nil
 }
 
-// ErrUnsaved is the error of ending a daemon whose sandboxes can't be saved. It goes
-// on.
+// ErrUnsaved is the error of ending a daemon whose sandboxes can't be saved. The daemon
+// keeps running.
 var ErrUnsaved = errors.New("the local emulator keeps running, because its sandboxes can't be saved")
 
 // Stop ends the daemon, which saves its sandboxes, and waits for that.
@@ -131,7 +131,7 @@ func Stop(ctx context.Context, dir string) error {
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	answer, _ := io.ReadAll(io.LimitReader(conn, maxAnswer)) // however it ends, it has ended, unless it says more
+	answer, _ := io.ReadAll(io.LimitReader(conn, maxAnswer)) // without an answer, the daemon has ended
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
@@ -159,7 +159,10 @@ func Start(ctx context.Context, dir string, args ...string) (*Connection, error)
 			if !c.Started && ended != nil {
 				// Wait for a superfluous daemon to notice that another one runs.
 				// Otherwise it could replace that one when it ends.
-				_ = within(ctx, ended)
+				select {
+				case <-ended:
+				case <-ctx.Done():
+				}
 			}
 			return c, nil
 		}
@@ -183,16 +186,6 @@ func Start(ctx context.Context, dir string, args ...string) (*Connection, error)
 			time.Sleep(pollTime)
 		case <-time.After(pollTime):
 		}
-	}
-}
-
-// within waits for the end of a process, or of ctx.
-func within(ctx context.Context, ended <-chan error) error {
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 

@@ -1,11 +1,13 @@
 // Package local runs an emulator in the background, for all processes of a user:
 // commands, ports and terminals of its sandboxes outlive the process that has
-// started them.
+// started them. An emulator in each process would have to copy the files of a
+// sandbox for each command in folder mode, which takes seconds.
 //
 // The daemon listens on a socket in a directory that only its user can enter. A
 // client sends one line, gets one back, and holds the connection for as long as it
-// uses the emulator. The address and the token are told there and kept nowhere, so
-// that no other user can put a server where an emulator was.
+// uses the emulator. The address and the token are sent only over this socket and
+// stored nowhere: otherwise another user could put a server at the address of an
+// emulator that has ended.
 package local
 
 import (
@@ -71,9 +73,9 @@ type daemon struct {
 
 	mu      sync.Mutex
 	clients int
-	last    time.Time // at which there was a client or a sandbox that ran
+	last    time.Time // when there last was a client or a running sandbox
 	ending  bool
-	end     chan struct{} // closed when it is to end
+	end     chan struct{} // closed to end the daemon
 }
 
 // Serve runs the daemon of a directory until it is stopped or idle. The emulator's state
@@ -146,7 +148,7 @@ func serve(dir, state, version string, idle time.Duration) error {
 	d.mu.Lock()
 	d.ending = true
 	d.mu.Unlock()
-	d.listener.Close() // which removes the socket, so that the next client starts a daemon of its own
+	d.listener.Close() // which removes the socket, so that the next client starts another daemon
 	_ = os.Remove(d.socket)
 	return server.Close()
 }

@@ -250,7 +250,7 @@ func (s *Screen) missingHint(err *sandbox.APIError) string {
 	message := strings.ToLower(err.Message)
 	switch {
 	case strings.Contains(message, "no snapshot available"):
-		return "its files were never saved, so nothing is left of it; rm removes it"
+		return "its files were never saved and are lost; rm removes it"
 	case strings.Contains(message, "image"):
 		return "an image is the team's, or one of the service's, such as vercel/sandbox/node:24"
 	}

@@ -69,7 +69,7 @@ func (s *Screen) Signal() syscall.Signal { return syscall.Signal(s.caught.Load()
 func (s *Screen) WatchSignals(cancel context.CancelCauseFunc) (stop func()) {
 	signals := make(chan os.Signal, 8)
 	done := make(chan struct{})
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT) // the last would end with traces of all goroutines
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT) // SIGQUIT would print the stacks of all goroutines
 	go func() {
 		for {
 			select {
@@ -114,6 +114,7 @@ func (s *Screen) Spin(text string) (stop func()) {
 	return console.Spin(s.Err, text).Stop
 }
 
+// SpinUnless is Spin unless silent is set.
 func (s *Screen) SpinUnless(silent bool, text string) (stop func()) {
 	if silent {
 		return func() {}

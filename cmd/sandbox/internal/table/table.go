@@ -13,7 +13,7 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
 )
 
-// Cell is a text and how it looks.
+// Cell is a text with a style.
 type Cell struct {
 	Text  string
 	Style console.Style
@@ -23,11 +23,10 @@ type Cell struct {
 type Table struct {
 	Header []string
 	Rows   [][]Cell
-	// Least are headers of columns that are left out where there is no room for
-	// all, in this order. Those that say the same in all rows go before them.
+	// Least lists the columns that may be omitted if the table is too wide, in this
+	// order. Those that have the same text in all rows are omitted first.
 	Least []string
-	// Breaks says that the text of the last column is broken into lines where there is
-	// no room for it, not cut.
+	// Breaks wraps the text of the last column instead of cutting it.
 	Breaks bool
 }
 
@@ -49,7 +48,7 @@ func (t *Table) Row(cells ...any) {
 	t.Rows = append(t.Rows, row)
 }
 
-// printable removes escape sequences and line breaks from a text of the network: a name
+// printable removes escape sequences and line breaks: a name that comes from the network
 // must not move the cursor.
 func printable(s string) string {
 	s = ansi.Strip(s)
@@ -99,7 +98,7 @@ func (t *Table) fit(room int) (fitting *Table, less bool) {
 			width -= widths[i] + len(space)
 		}
 	}
-	for _, i := range slices.Backward(goes) { // some may fit all the same
+	for _, i := range slices.Backward(goes) { // a narrow one may fit
 		if more := widths[i] + len(space); left[i] && width+more <= room {
 			delete(left, i)
 			width += more
@@ -137,8 +136,8 @@ func (t *Table) widths() []int {
 	return widths
 }
 
-// leastBroken is the fewest columns that text is broken into.
-const leastBroken = 10
+// minWrap is the minimum width of wrapped text.
+const minWrap = 10
 
 // broken returns the table with the text of its last column broken into lines.
 func (t *Table) broken(width int) *Table {
@@ -148,7 +147,7 @@ func (t *Table) broken(width int) *Table {
 	}
 	broken := &Table{Header: t.Header}
 	for _, row := range t.Rows {
-		for i, text := range strings.Split(ansi.Wrap(row[last].Text, max(width, leastBroken), ""), "\n") {
+		for i, text := range strings.Split(ansi.Wrap(row[last].Text, max(width, minWrap), ""), "\n") {
 			line := make([]Cell, len(row))
 			if i == 0 {
 				copy(line, row)
@@ -160,8 +159,8 @@ func (t *Table) broken(width int) *Table {
 	return broken
 }
 
-// Write writes the table. With a width it leaves columns out, and then cuts lines,
-// that there is no room for.
+// Write writes the table. If width is positive, it omits columns and then cuts lines, so
+// that the table fits.
 func (t *Table) Write(out *console.Stream, width int) error {
 	less := false
 	switch {
@@ -192,7 +191,7 @@ func (t *Table) Write(out *console.Stream, width int) error {
 	for i, h := range t.Header {
 		header[i].Text = h
 	}
-	if less { // there is more, which a wider terminal shows
+	if less { // a wider terminal shows more
 		header[len(header)-1].Text += strings.Repeat(" ", widths[len(header)-1]-ansi.StringWidth(header[len(header)-1].Text)) + dots
 	}
 	line(header, console.Bold)
