@@ -84,7 +84,7 @@ func TestArrange(t *testing.T) {
 		"ls --scope a --scope b": "only once", "ls --scope a --team b": "only once", "create --name x --name x": "only once", "rm -y x -y": "only once",
 		"--name x create --name y": "only once", "run echo --name x --name y": "only once",
 		"ls --bogus x": "unknown flag: --bogus", "ls -aX x": "unknown shorthand flag: 'X' in -aX", "--name": "unknown flag: --name",
-		"create --name": "needs an argument: --name", "exec -iw": "needs an argument: 'w' in -iw", "ls --all=no": "--all: expected true or false",
+		"create --name": "needs an argument: --name", "exec -iw": "needs an argument: 'w' in -iw", "ls --all=no": "--all: invalid value",
 	} {
 		_, err := reading(t, strings.Fields(line)...)
 		assert.ErrorContains(t, err, why, line)

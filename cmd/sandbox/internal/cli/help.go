@@ -23,15 +23,6 @@ const (
 	groupOutput     = "Output & Behavior"
 )
 
-// allOptions is the page of the options of all commands.
-const allOptions = "options"
-
-// The ends of pages. Help does not depend on the account.
-const (
-	moreOptions  = "Options of all commands, such as --local and --json: sandbox help " + allOptions
-	moreCommands = "All commands: sandbox help --all"
-)
-
 // optionTitles are the groups in the order of the page.
 var optionTitles = []string{"Options", "Flags", groupScope, groupOutput}
 
@@ -56,7 +47,7 @@ type helpCommand struct {
 
 func (c *helpCommand) command() *line.Command {
 	return &line.Command{
-		Name: "help", First: true, Title: titleTools, Short: "Show the help of a command; --all lists all commands, and help options the options that all take",
+		Name: "help", First: true, Title: titleTools, Short: "Show the help of a command; --all lists all commands",
 		Args:    []line.Argument{{Name: "command...", Text: "The words of the command, or options", Optional: true}},
 		Check:   cobra.ArbitraryArgs,
 		Options: func(flags *pflag.FlagSet) { line.Toggle(flags, &c.all, "all", "a", "List all commands") },

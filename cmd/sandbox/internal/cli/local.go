@@ -37,8 +37,8 @@ func (c *localCommand) command() *line.Command {
 	}
 	return &line.Command{
 		Name: "local", Title: titleTools, Short: "Inspect and stop the emulator that --local uses",
-		Long: "Inspect and stop the emulator that --local uses. The first command that needs it starts it, and it serves all processes of its user, " +
-			"so that commands started with -d, ports and terminals continue. It ends after ten idle minutes without a running sandbox. " + account.NoBoundary,
+		Long: "Inspect and stop the emulator that --local uses. The first command that needs it starts it, and it serves all processes of its user: " +
+			"commands started with -d and published ports remain. It ends after ten idle minutes without a running sandbox. " + account.NoBoundary,
 		Sub: []*line.Command{
 			leaf("status", "Show whether it is running", localView{}, c.status),
 			leaf("stop", "Stop its sandboxes, keep their files, and end it", doneView{}, c.stop),
