@@ -1,6 +1,7 @@
 package box
 
 import (
+	"io"
 	"strings"
 	"testing"
 
@@ -18,12 +19,17 @@ func TestOutputThatCannotBeDelivered(t *testing.T) {
 		var out buffer
 		_, _, code := run(t, b, backend.Spec{Path: "true"})
 		assert.Zero(t, code)
-		p := start(t, b, backend.Spec{Path: "sh", Args: []string{"-c", "echo faulty; sleep 0.1; echo fine"}, Stdout: writerFunc(func(p []byte) (int, error) {
+		failed := make(chan struct{})
+		p := start(t, b, backend.Spec{Path: "sh", Args: []string{"-c", "echo faulty; read -r line; echo fine"}, OpenStdin: true, Stdout: writerFunc(func(p []byte) (int, error) {
 			if strings.Contains(string(p), "faulty") {
+				close(failed)
 				panic("faulty output")
 			}
 			return out.Write(p)
 		}), Stderr: &out})
+		<-failed
+		_, err := io.WriteString(p.Input(), "\n")
+		require.NoError(t, err)
 		assert.Zero(t, p.Wait())
 		assert.Equal(t, "fine\n", out.String())
 	})

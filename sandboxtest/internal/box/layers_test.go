@@ -70,7 +70,6 @@ func TestLongChain(t *testing.T) {
 
 func TestRemovedLayersStayUnderOthers(t *testing.T) {
 	t.Parallel()
-	needs.Long(t, "TestFlattenedLayersOutliveTheHost removes a layer under a box as well")
 	eachMode(t, func(t *testing.T, h *Host) {
 		trees := func() int {
 			list, err := os.ReadDir(filepath.Join(h.store.dir, "l"))
