@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -140,30 +139,5 @@ func TestCommand(t *testing.T) {
 		assert.True(t, strings.HasPrefix(out, "a b|hello|"), out)
 		assert.Contains(t, out, backend.WorkDir)
 		assert.Equal(t, "oops\n", errOut)
-	})
-}
-
-func TestFilesSurviveStopAndFreeze(t *testing.T) {
-	t.Parallel()
-	needs.Long(t, "TestLayersStack, and tests of the server, see the same by day")
-	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, backend.Config{})
-		require.NoError(t, b.Extract(t.Context(), archive(t, tar.Header{Name: "vercel/sandbox/deep/file", Mode: 0o640, ModTime: time.Unix(1e9, 0)}), "/"))
-		sh(t, b, "cat deep/file > copy; chmod 700 copy")
-		require.NoError(t, b.Stop())
-		_, err := b.Start(t.Context(), backend.Spec{Path: "true"})
-		require.ErrorIs(t, err, backend.ErrStopped)
-		require.NoError(t, b.Restart())
-		assert.Equal(t, "data of vercel/sandbox/deep/file", read(t, b, "copy"))
-		require.NoError(t, b.Stop())
-		layer, size, err := b.Freeze()
-		require.NoError(t, err)
-		assert.Positive(t, size)
-
-		one, two := newBox(t, h, backend.Config{Layer: layer}), newBox(t, h, backend.Config{Layer: layer})
-		sh(t, one, "rm -r deep; echo changed > copy")
-		assert.Equal(t, "changed\n", read(t, one, "copy"))
-		assert.Equal(t, "data of vercel/sandbox/deep/file", read(t, two, "copy"))
-		assert.Equal(t, "640 1000000000", sh(t, two, "stat -c '%a %Y' deep/file"))
 	})
 }

@@ -90,37 +90,6 @@ func TestRemovedLayersStayUnderOthers(t *testing.T) {
 	})
 }
 
-func TestLayersOutliveTheHost(t *testing.T) {
-	t.Parallel()
-	needs.Long(t, "tests of the server's state see the same by day")
-	for _, mode := range []Mode{Namespace, Folder} {
-		t.Run(string(mode), func(t *testing.T) {
-			dir := filepath.Join(t.TempDir(), "a dir:with,odd\\name")
-			h := openHost(t, Options{Mode: mode, Dir: dir})
-			_, err := NewHost(Options{Mode: mode, Dir: dir})
-			require.ErrorContains(t, err, "in use")
-			first := freeze(t, h, "", "echo 1 > one")
-			second := freeze(t, h, first, "echo 22 > two")
-			require.NoError(t, h.RemoveLayer(first))
-			newBox(t, h, backend.Config{Layer: second})
-			require.NoError(t, h.Close())
-
-			// What a killed host leaves behind.
-			litter := filepath.Join(dir, h.Kind(), "l", "litter")
-			require.NoError(t, os.Mkdir(litter, 0o755))
-			h = openHost(t, Options{Mode: mode, Dir: dir})
-			assert.NoDirExists(t, litter)
-			b := newBox(t, h, backend.Config{Layer: second})
-			assert.Equal(t, "1\n22", sh(t, b, "cat one two"))
-			require.NoError(t, b.Remove())
-			require.NoError(t, h.RemoveLayer(second))
-			list, err := os.ReadDir(filepath.Join(dir, h.Kind(), "l"))
-			require.NoError(t, err)
-			assert.Empty(t, list)
-		})
-	}
-}
-
 func TestBoxStates(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, h *Host) {
