@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -82,6 +83,13 @@ func (a *portApp) serve(ctx context.Context, inv *sandboxtest.Invocation) int {
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	_ = server.Serve(l)
 	return 0
+}
+
+// bodies returns the beginnings of the POSTs.
+func (a *portApp) bodies() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.posts)
 }
 
 // start returns a hook that starts the app on a port.
@@ -156,7 +164,7 @@ func TestReverseProxyResumes(t *testing.T) {
 	assert.Equal(t, 200, status)
 	assert.Equal(t, fmt.Sprintf("the app's own %d", len(big)), text)
 	want = append(want, big[:20])
-	assert.Equal(t, want, app.posts)
+	assert.Equal(t, want, app.bodies())
 
 	_, err = sb.Stop(t.Context(), nil)
 	require.NoError(t, err)
@@ -207,7 +215,7 @@ func TestTransportConcurrentResume(t *testing.T) {
 		}
 		group.Wait()
 	}
-	assert.ElementsMatch(t, want, app.posts)
+	assert.ElementsMatch(t, want, app.bodies())
 	sessions := 0
 	for _, err := range sb.ListSessions(t.Context(), nil) {
 		require.NoError(t, err)
@@ -261,7 +269,7 @@ func TestTransportRunsStart(t *testing.T) {
 	}
 	assert.NotEmpty(t, refusals.String(), "the edge refused a request before anything listened")
 	assert.EqualValues(t, 1, hooks.Load())
-	assert.Equal(t, []string{"first", "second"}, app.posts)
+	assert.Equal(t, []string{"first", "second"}, app.bodies())
 	assert.Equal(t, plain.CurrentSession().ID(), sb.CurrentSession().ID(), "the session is the same")
 }
 
@@ -423,7 +431,7 @@ func TestStart(t *testing.T) {
 	}
 	visitors.Wait()
 	assert.EqualValues(t, 2, starts.Load())
-	assert.Equal(t, []string{"before", "last", "after", "after", "after", "after", "after"}, app.posts)
+	assert.Equal(t, []string{"before", "last", "after", "after", "after", "after", "after"}, app.bodies())
 }
 
 // TestStartOnce: a refusal of a request that was sent before the server's start does not

@@ -132,7 +132,7 @@ func TestTransportSleeps(t *testing.T) {
 	group.Wait()
 
 	arrived := map[string]int{}
-	for _, line := range app.posts {
+	for _, line := range app.bodies() {
 		id, _, _ := strings.Cut(line, " ")
 		arrived[id]++
 	}
