@@ -61,10 +61,7 @@ func (f *FileSystem) DownloadFile(ctx context.Context, src, dst string, opts *Do
 	if _, err := enter(ctx, t); err != nil {
 		return err
 	}
-	var o DownloadFileOptions
-	if opts != nil {
-		o = *opts
-	}
+	o := orZero(opts)
 	if src == "" {
 		return invalid("src", "is empty; the path of a file in the sandbox is needed")
 	}
@@ -88,13 +85,13 @@ func (f *FileSystem) DownloadFile(ctx context.Context, src, dst string, opts *Do
 			return err
 		}
 	}
-	w, err := createPart(dst)
+	w, err := createPartial(dst)
 	if err != nil {
 		return err
 	}
 	defer w.discard()
 	w.limit = o.MaxBytes
-	length := newLength(ctx, t, r, joinCwd(o.Cwd, src), math.MaxInt64).start()
+	length := newSizeCheck(ctx, t, r, joinCwd(o.Cwd, src), math.MaxInt64).start()
 	defer length.stop()
 	for attempt := 1; ; attempt++ {
 		err := w.fill(ctx, r)
@@ -135,8 +132,8 @@ func isBroken(err error) bool {
 	return broken
 }
 
-// part is the temporary file of a download.
-type part struct {
+// partialFile is the temporary file of a download.
+type partialFile struct {
 	file *os.File
 	name string // the destination as the caller named it, for errors
 	dst  string // the destination, with symbolic links resolved
@@ -145,14 +142,14 @@ type part struct {
 	release func() // lets other downloads remove the file if it still exists
 }
 
-// createPart creates a temporary file next to dst. Its errors are those of
+// createPartial creates a temporary file next to dst. Its errors are those of
 // opening dst itself.
-func createPart(dst string) (*part, error) {
+func createPartial(dst string) (*partialFile, error) {
 	place, err := localfile.Resolve(dst)
 	if err != nil {
 		return nil, err
 	}
-	p := &part{name: dst, dst: place.Path}
+	p := &partialFile{name: dst, dst: place.Path}
 	mode, exists := fs.FileMode(0), false
 	switch {
 	case place.Special:
@@ -190,7 +187,7 @@ func createPart(dst string) (*part, error) {
 }
 
 // fail returns err with the caller's name in place of the temporary file's.
-func (p *part) fail(op string, err error) error {
+func (p *partialFile) fail(op string, err error) error {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return &fs.PathError{Op: pe.Op, Path: p.name, Err: pe.Err}
 	}
@@ -211,7 +208,7 @@ func (e tooLarge) Error() string {
 func (e tooLarge) Unwrap() error { return e.MaxBytesError }
 
 // fill copies r to the file. An error of r becomes a brokenError, unless ctx has ended.
-func (p *part) fill(ctx context.Context, r io.Reader) error {
+func (p *partialFile) fill(ctx context.Context, r io.Reader) error {
 	buf := transferBuffers.Get().(*[256 << 10]byte)
 	defer transferBuffers.Put(buf)
 	var total int64
@@ -237,7 +234,7 @@ func (p *part) fill(ctx context.Context, r io.Reader) error {
 }
 
 // rewind truncates the file for another attempt.
-func (p *part) rewind() error {
+func (p *partialFile) rewind() error {
 	if _, err := p.file.Seek(0, io.SeekStart); err != nil {
 		return p.fail("seek", err)
 	}
@@ -248,7 +245,7 @@ func (p *part) rewind() error {
 }
 
 // commit renames the file to its destination.
-func (p *part) commit() error {
+func (p *partialFile) commit() error {
 	if err := p.file.Close(); err != nil {
 		return p.fail("close", err)
 	}
@@ -259,7 +256,7 @@ func (p *part) commit() error {
 }
 
 // discard removes a file that was not committed.
-func (p *part) discard() {
+func (p *partialFile) discard() {
 	p.file.Close()
 	os.Remove(p.file.Name())
 	p.release()
@@ -268,7 +265,7 @@ func (p *part) discard() {
 // ErrUnsafeArchive matches the error of [FileSystem.DownloadDir] if the sandbox
 // sends an entry that would leave the local directory, that is of an unknown kind,
 // or that exceeds a limit.
-var ErrUnsafeArchive = errors.New("the archive is not safe to unpack")
+var ErrUnsafeArchive = untar.ErrUnsafe
 
 // Default limits of DownloadDir. They are larger than what a sandbox can be
 // expected to hold, and keep a hostile one from filling the disk.
@@ -336,8 +333,9 @@ func (o *DownloadDirOptions) check(src, dst string) error {
 // Sockets, pipes, devices and symbolic links that lead out of src are left out: see
 // [DownloadDirOptions.LeftOut]. If dst is in a working tree of Git, what Git and
 // editors run by themselves is left out as well, unless DotGit is set. Files that
-// can't be read, or that change or vanish meanwhile, don't stop the download: the
-// error at its end is a [*ChangedError] that names them.
+// can't be read, that change or vanish meanwhile, or that can't be written because of
+// what is in dst, don't stop the download: the error at its end is a [*ChangedError] that
+// names them.
 //
 // The content is one stream, the output of a command, and is unpacked as it
 // arrives, in constant memory. It is not trusted: entries outside of dst are
@@ -353,10 +351,7 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 	if err != nil {
 		return err
 	}
-	var o DownloadDirOptions
-	if opts != nil {
-		o = *opts
-	}
+	o := orZero(opts)
 	if err := o.check(src, dst); err != nil {
 		return err
 	}
@@ -412,7 +407,7 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 	}
 	unpacking := untar.Options{
 		MaxEntries: cmp.Or(o.MaxEntries, maxEntries), MaxBytes: cmp.Or(o.MaxBytes, maxBytes),
-		OutsideLinks: o.OutsideLinks, Base: base, LeftOut: report.addLeftOut, Keep: keep, Top: &top,
+		OutsideLinks: o.OutsideLinks, Base: base, LeftOut: report.addLeftOut, Unwritable: report.addUnwritable, Keep: keep, Top: &top,
 		Progress: func(name string, n int) {
 			e.Received += int64(n)
 			m.add(path.Join(src, name), n)
@@ -429,7 +424,7 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 			continue
 		}
 		report.addPackFault(name, fault)
-		if fault.Zeros > 0 || fault.ReadOnly >= 0 {
+		if !report.isUnwritable(name) && (fault.Zeros > 0 || fault.ReadOnly >= 0) {
 			err = joinErrors(err, coreutils.Mend(ctx, fault, root, name, unpacking))
 		}
 	}

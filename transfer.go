@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -15,8 +16,9 @@ import (
 )
 
 // ChangedError reports files that a copy could not take as they are, because
-// programs worked with them or they can't be read. The copy is complete otherwise:
-// all other files arrived. It unwraps to the errors of Unreadable.
+// programs worked with them, or they can't be read or written. The copy is complete
+// otherwise: all other files arrived. It unwraps to the errors of Unreadable and
+// Unwritable.
 type ChangedError struct {
 	// Path is the directory that was copied. It is empty for CopyFS and WriteFiles.
 	Path string
@@ -30,19 +32,24 @@ type ChangedError struct {
 	// Unreadable lists those that could not be read, with the reason. The copy has only
 	// what was read before the error.
 	Unreadable []*fs.PathError
+	// Unwritable lists those that [FileSystem.DownloadDir] could not write because of what
+	// is at the destination, such as a directory where a file must go, with the reason.
+	Unwritable []*fs.PathError
 }
 
 // Error names the first files of each kind, and says how many more there are.
 func (e *ChangedError) Error() string {
-	var unreadable []string
-	for _, u := range e.Unreadable {
-		unreadable = append(unreadable, fmt.Sprintf("%s (%v)", u.Path, u.Err))
+	withReasons := func(list []*fs.PathError) (names []string) {
+		for _, u := range list {
+			names = append(names, fmt.Sprintf("%s (%v)", u.Path, u.Err))
+		}
+		return names
 	}
 	var parts []string
 	for _, list := range []struct {
 		what  string
 		names []string
-	}{{"changed meanwhile", e.Changed}, {"removed meanwhile", e.Gone}, {"not readable", unreadable}} {
+	}{{"changed meanwhile", e.Changed}, {"removed meanwhile", e.Gone}, {"not readable", withReasons(e.Unreadable)}, {"not writable", withReasons(e.Unwritable)}} {
 		if len(list.names) > 0 {
 			parts = append(parts, list.what+": "+firstNames(list.names))
 		}
@@ -64,10 +71,10 @@ func firstNames(names []string) string {
 	return strings.Join(names, ", ") + more
 }
 
-// Unwrap returns the errors of Unreadable.
+// Unwrap returns the errors of Unreadable and Unwritable.
 func (e *ChangedError) Unwrap() []error {
 	var errs []error
-	for _, u := range e.Unreadable {
+	for _, u := range slices.Concat(e.Unreadable, e.Unwritable) {
 		errs = append(errs, u)
 	}
 	return errs
@@ -79,7 +86,7 @@ type copyReport struct {
 	mu      sync.Mutex
 	leftOut []string
 	found   ChangedError
-	named   map[string]bool
+	named   map[string]bool // true for what could not be written
 }
 
 // reset forgets an attempt.
@@ -91,13 +98,13 @@ func (r *copyReport) reset() {
 
 // isFirst reports whether a name is new. The caller holds mu.
 func (r *copyReport) isFirst(name string) bool {
-	if r.named[name] {
+	if _, named := r.named[name]; named {
 		return false
 	}
 	if r.named == nil {
 		r.named = make(map[string]bool)
 	}
-	r.named[name] = true
+	r.named[name] = false
 	return true
 }
 
@@ -123,15 +130,41 @@ func (r *copyReport) addFault(name string, err error) {
 	case errors.Is(err, fs.ErrNotExist):
 		r.found.Gone = append(r.found.Gone, name)
 	default:
-		if pe, ok := errors.AsType[*fs.PathError](err); ok {
-			err = pe.Err
-		}
-		r.found.Unreadable = append(r.found.Unreadable, &fs.PathError{Op: "read", Path: name, Err: err})
+		r.found.Unreadable = append(r.found.Unreadable, &fs.PathError{Op: "read", Path: name, Err: withoutName(err)})
 	}
+}
+
+// addUnwritable notes a file that could not be written.
+func (r *copyReport) addUnwritable(name string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.isFirst(name) {
+		r.named[name] = true
+		r.found.Unwritable = append(r.found.Unwritable, &fs.PathError{Op: "write", Path: name, Err: withoutName(err)})
+	}
+}
+
+// withoutName returns why a file could not be read or written, without its name.
+func withoutName(err error) error {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		return pe.Err
+	}
+	if le, ok := errors.AsType[*os.LinkError](err); ok {
+		return le.Err
+	}
+	return err
 }
 
 // has reports whether a name was noted.
 func (r *copyReport) has(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, noted := r.named[name]
+	return noted
+}
+
+// isUnwritable reports whether a name was noted as one that could not be written.
+func (r *copyReport) isUnwritable(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.named[name]

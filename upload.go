@@ -192,8 +192,8 @@ func (s *Sandbox) WriteFiles(ctx context.Context, files []File, opts *WriteFiles
 	return s.FS().WriteFiles(ctx, files, opts)
 }
 
-// alone is an archive of one entry.
-func alone(e tarball.Entry) iter.Seq2[tarball.Entry, error] {
+// singleEntry returns an archive of one entry.
+func singleEntry(e tarball.Entry) iter.Seq2[tarball.Entry, error] {
 	return func(yield func(tarball.Entry, error) bool) { yield(e, nil) }
 }
 
@@ -245,12 +245,12 @@ func (c content) open() (io.ReadCloser, error) {
 	return io.NopCloser(c.r), err
 }
 
-// placed makes an archive for the working directory of the session that receives it. The
+// archiveFor makes an archive for the working directory of the session that receives it. The
 // directory can be another one after a resume.
-type placed func(cwd string) (iter.Seq2[tarball.Entry, error], error)
+type archiveFor func(cwd string) (iter.Seq2[tarball.Entry, error], error)
 
 // upload sends an archive and sets the owner of the written files.
-func upload(ctx context.Context, t target, archive placed, m *meter) error {
+func upload(ctx context.Context, t target, archive archiveFor, m *meter) error {
 	// A path that can't be is refused before any request.
 	if _, err := archive(t.cwd()); err != nil {
 		return err
@@ -279,7 +279,7 @@ func upload(ctx context.Context, t target, archive placed, m *meter) error {
 	return user.own(ctx, written)
 }
 
-func send(ctx context.Context, t target, archive placed, m *meter) error {
+func send(ctx context.Context, t target, archive archiveFor, m *meter) error {
 	c, err := enter(ctx, t)
 	if err != nil {
 		return err
@@ -460,10 +460,7 @@ func uploadTree(ctx context.Context, t target, dir, path string, from tree, opts
 	if dir == "" {
 		return invalid("dir", "is empty; the path of a directory in the sandbox is needed")
 	}
-	var o UploadOptions
-	if opts != nil {
-		o = *opts
-	}
+	o := orZero(opts)
 	filter, err := newFilter(o.Include, o.Exclude)
 	if err != nil {
 		return err

@@ -15,7 +15,9 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/localfile"
@@ -24,7 +26,22 @@ import (
 
 // ErrUnsafe matches the error of an archive with an entry that would leave the
 // directory, that is of an unknown kind, or that exceeds a limit.
-var ErrUnsafe = errors.New("refused")
+var ErrUnsafe = errors.New("the archive is not safe to unpack")
+
+// unsafeError is why an entry is refused.
+type unsafeError string
+
+func (e unsafeError) Error() string { return string(e) }
+
+// Unwrap returns ErrUnsafe.
+func (e unsafeError) Unwrap() error { return ErrUnsafe }
+
+// The refusals that an ordinary archive can meet: the name means something else only on
+// this system, and the link may be the user's.
+const (
+	errForeign = unsafeError("its name means something else on this system")
+	errLink    = unsafeError("it would be written through a symbolic link")
+)
 
 // Options are the options of Extract.
 type Options struct {
@@ -42,6 +59,10 @@ type Options struct {
 	// LeftOut, if not nil, is called with the clean names of entries that are not
 	// unpacked: devices, pipes, and links for want of OutsideLinks.
 	LeftOut func(name string)
+	// Unwritable, if not nil, is called with entries that can't be written because of
+	// what is at the destination, and with the reason. Without it, the first one is an
+	// error.
+	Unwritable func(name string, err error)
 	// Keep, if not nil, selects entries by their clean names, and by whether they
 	// are directories.
 	Keep func(name string, dir bool) bool
@@ -88,10 +109,29 @@ func Extract(ctx context.Context, r io.Reader, root *os.Root, opts Options) (err
 		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
 			return fmt.Errorf("untar: %w", err)
 		}
-		if err := x.entry(ctx, h, tr); err != nil {
+		err = x.entry(ctx, h, tr)
+		if name := path.Clean(h.Name); err != nil && !x.continues(name, err) {
 			return fmt.Errorf("untar: entry %.200q: %w", h.Name, err)
 		}
 	}
+}
+
+// conflicts are the errors of the destination that concern one entry. A full disk is none.
+// After an error of the archive's stream, which may match one of them, [tar.Reader.Next]
+// returns that error.
+var conflicts = []error{
+	fs.ErrExist, fs.ErrNotExist, fs.ErrPermission, errForeign, errLink,
+	syscall.EISDIR, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG, syscall.EINVAL, syscall.EILSEQ,
+	syscall.Errno(1314), // ERROR_PRIVILEGE_NOT_HELD: not every user of Windows may make links
+}
+
+// continues reports an error of an entry to Unwritable, unless it ends the whole.
+func (x *extractor) continues(name string, err error) bool {
+	if x.opts.Unwritable == nil || !slices.ContainsFunc(conflicts, func(c error) bool { return errors.Is(err, c) }) {
+		return false
+	}
+	x.opts.Unwritable(name, err)
+	return true
 }
 
 // drain reads the padding after an archive, so that the sender can finish and report its
@@ -100,7 +140,7 @@ func drain(r io.Reader) error {
 	const padding = 1 << 20
 	n, err := io.Copy(io.Discard, io.LimitReader(r, padding+1))
 	if n > padding {
-		return fmt.Errorf("untar: %w: more than %d bytes follow the archive", ErrUnsafe, padding)
+		return fmt.Errorf("untar: %w", unsafe("more than %d bytes follow the archive", padding))
 	}
 	return err
 }
@@ -129,9 +169,7 @@ type level struct {
 	modTime time.Time
 }
 
-func unsafe(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrUnsafe, fmt.Sprintf(format, args...))
-}
+func unsafe(format string, args ...any) error { return unsafeError(fmt.Sprintf(format, args...)) }
 
 // count counts an entry, or a directory that is created for one.
 func (x *extractor) count() error {
@@ -182,7 +220,7 @@ func (x *extractor) entry(ctx context.Context, h *tar.Header, r io.Reader) error
 	info, err := in.Lstat(path.Base(name))
 	switch {
 	case err == nil && info.Mode()&(fs.ModeDevice|fs.ModeNamedPipe|fs.ModeSocket|fs.ModeIrregular) != 0:
-		return fmt.Errorf("what is there is not a file: %w", fs.ErrExist)
+		return fmt.Errorf("a device, pipe or socket is in the way: %w", fs.ErrExist)
 	case err == nil && info.IsDir() && h.Typeflag != tar.TypeDir:
 		return fmt.Errorf("a directory is in the way: %w", fs.ErrExist)
 	}
@@ -236,7 +274,7 @@ func Clean(name string) (string, error) {
 	}
 	// filepath.Localize would not accept names that are not UTF-8.
 	if !filepath.IsLocal(filepath.FromSlash(name)) || foreign && strange(name) {
-		return "", unsafe("its name means something else on this system")
+		return "", errForeign
 	}
 	return name, nil
 }
@@ -294,13 +332,12 @@ func (x *extractor) leave(name string) error {
 		if info, err := in.Lstat(base); err != nil || !info.IsDir() {
 			continue // somebody else removed it
 		}
-		if err := in.Chmod(base, d.mode); err != nil {
-			return err
+		err := in.Chmod(base, d.mode)
+		if err == nil && !d.modTime.IsZero() {
+			err = in.Chtimes(base, time.Time{}, localfile.Settable(d.modTime))
 		}
-		if !d.modTime.IsZero() {
-			if err := in.Chtimes(base, time.Time{}, localfile.Settable(d.modTime)); err != nil {
-				return err
-			}
+		if err != nil && !x.continues(d.name, err) {
+			return err
 		}
 	}
 	return nil
@@ -340,7 +377,9 @@ func (x *extractor) enter(ctx context.Context, name string) (*os.Root, error) {
 				err = in.Mkdir(elem, 0o777)
 			}
 		} else if err == nil && info.Mode()&fs.ModeSymlink != 0 {
-			err = unsafe("%q is a symbolic link", path.Join(x.here().name, elem))
+			err = errLink
+		} else if err == nil && !info.IsDir() {
+			err = fmt.Errorf("%q is not a directory: %w", path.Join(x.here().name, elem), fs.ErrExist)
 		}
 		if err != nil {
 			return nil, err
@@ -577,7 +616,7 @@ func ExtractEncoded(ctx context.Context, r io.Reader, root *os.Root, opts Option
 	}
 	switch n, err := io.Copy(io.Discard, io.LimitReader(r, 1)); {
 	case n > 0:
-		return fmt.Errorf("%w: the sandbox sends more than an archive", ErrUnsafe)
+		return unsafe("the sandbox sends more than an archive")
 	default:
 		return err
 	}

@@ -12,7 +12,9 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -123,12 +125,42 @@ func TestExtractReplaces(t *testing.T) {
 	assert.Equal(t, "new", string(data), "not what was written to the link's name")
 }
 
-func TestExtractDirectoryInTheWay(t *testing.T) {
-	for _, e := range []entry{file("d", "x"), symlink("d", "x"), hardlink("d", "x")} {
-		_, err := extract(t, archive(t, file("x", ""), file("d/y", ""), e), lax)
-		require.ErrorIs(t, err, fs.ErrExist)
-		assert.ErrorContains(t, err, "a directory is in the way")
+// TestExtractUnwritable: entries that can't be written because of what is there are
+// errors, or named while all others arrive.
+func TestExtractUnwritable(t *testing.T) {
+	for name, row := range map[string]struct {
+		entries []entry
+		want    error
+	}{
+		"a file over a directory":      {[]entry{file("d/y", ""), file("d", "x")}, fs.ErrExist},
+		"a link over a directory":      {[]entry{file("d/y", ""), symlink("d", "x")}, fs.ErrExist},
+		"a hard link over a directory": {[]entry{file("x", ""), file("d/y", ""), hardlink("d", "x")}, fs.ErrExist},
+		"a directory below a file":     {[]entry{file("x", ""), file("x/d", "x")}, fs.ErrExist},
+		"through a link":               {[]entry{symlink("l", "."), file("l/x", "x")}, ErrUnsafe},
+		"a hard link to nothing":       {[]entry{hardlink("l", "x")}, fs.ErrNotExist},
+		"a long name":                  {[]entry{file(strings.Repeat("n", 256), "x")}, syscall.ENAMETOOLONG},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := extract(t, archive(t, row.entries...), lax)
+			require.ErrorIs(t, err, row.want)
+			var named []string
+			opts := lax
+			opts.Unwritable = func(name string, err error) {
+				named = append(named, name)
+				assert.ErrorIs(t, err, row.want)
+			}
+			in, err := extract(t, archive(t, append(row.entries, file("z", "x"))...), opts)
+			require.NoError(t, err)
+			assert.FileExists(t, filepath.Join(in, "z"))
+			assert.Equal(t, []string{row.entries[len(row.entries)-1].Name}, named)
+		})
 	}
+	// An error of the stream ends it, whatever it matches.
+	opts := lax
+	opts.Unwritable = func(string, error) {}
+	part := archive(t, file("a", strings.Repeat("x", 2000)), file("z", "x")).Bytes()[:1024]
+	_, err := extract(t, io.MultiReader(bytes.NewReader(part), iotest.ErrReader(fs.ErrPermission)), opts)
+	assert.ErrorIs(t, err, fs.ErrPermission)
 }
 
 func TestExtractRefuses(t *testing.T) {

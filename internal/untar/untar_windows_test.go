@@ -1,6 +1,7 @@
 package untar
 
 import (
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -23,4 +24,10 @@ func TestWindowsLinks(t *testing.T) {
 		_, err := Clean(name)
 		assert.ErrorIs(t, err, ErrUnsafe, name)
 	}
+	opts, named := lax, ""
+	opts.Unwritable = func(name string, _ error) { named = name }
+	in, err := extract(t, archive(t, file("a:b", "x"), file("z", "x")), opts)
+	require.NoError(t, err)
+	assert.Equal(t, "a:b", named)
+	assert.FileExists(t, filepath.Join(in, "z"))
 }

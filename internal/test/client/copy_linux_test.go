@@ -30,6 +30,7 @@ const (
 	hasChanged // and arrives
 	isGone
 	isUnreadable
+	isUnwritable
 )
 
 // kind is a kind of file, with its fate. See the table in docs/files.md.
@@ -38,6 +39,7 @@ type kind struct {
 	make   func(path string) error
 	during func(path string) error // called while the file is read
 	before func(path string) error // called while an earlier file is read
+	there  func(path string) error // makes what is at the destination
 	dir    fate
 	fsys   fate
 	check  func(t *testing.T, info fs.FileInfo)
@@ -51,12 +53,20 @@ func symlink(to string) func(string) error {
 	return func(path string) error { return os.Symlink(to, path) }
 }
 
+func mkdir(path string) error { return os.Mkdir(path, 0o755) }
+
+func mkfifo(path string) error { return syscall.Mkfifo(path, 0o644) }
+
 func touch(when string) func(string) error {
 	return func(path string) error { return exec.Command("touch", "-d", when, path).Run() }
 }
 
 func hasSize(size int64) func(*testing.T, fs.FileInfo) {
 	return func(t *testing.T, info fs.FileInfo) { assert.Equal(t, size, info.Size(), info.Name()) }
+}
+
+func isA(kind fs.FileMode) func(*testing.T, fs.FileInfo) {
+	return func(t *testing.T, info fs.FileInfo) { assert.Equal(t, kind, info.Mode().Type(), info.Name()) }
 }
 
 func hasYear(year int) func(*testing.T, fs.FileInfo) {
@@ -74,7 +84,7 @@ func uploadKinds(dir, given string) []kind {
 	kinds := []kind{
 		{name: "a-file", make: write(text), check: hasSize(size)},
 		{name: "changing", make: write(text), during: write(strings.Repeat("y", size)), dir: hasChanged, check: hasSize(size)},
-		{name: "fifo", make: func(path string) error { return syscall.Mkfifo(path, 0o644) }, dir: isLeftOut, fsys: isLeftOut},
+		{name: "fifo", make: mkfifo, dir: isLeftOut, fsys: isLeftOut},
 		{name: "growing", make: write(text), during: func(path string) error {
 			f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 			if err != nil {
@@ -87,6 +97,7 @@ func uploadKinds(dir, given string) []kind {
 		{name: "link-absolute", make: symlink(dir + "//a-file"), fsys: isLeftOut},
 		{name: "link-absolute-given", make: symlink(given + "/a-file"), fsys: isLeftOut},
 		{name: "link-broken", make: symlink("nothing")},
+		{name: "link-detour", make: symlink("z/../a-file"), dir: isLeftOut, fsys: isLeftOut},
 		{name: "link-out", make: symlink("../x"), dir: isLeftOut, fsys: isLeftOut},
 		{name: "link-out-absolute", make: symlink("/etc/passwd"), dir: isLeftOut, fsys: isLeftOut},
 		{name: long, make: write("x")},
@@ -134,7 +145,7 @@ func TestUploadOfEveryKind(t *testing.T) {
 			kinds := uploadKinds(dir, given)
 			if way == "CopyFS" {
 				kinds = append(kinds, kind{name: "refused", make: write("x"), fsys: isUnreadable},
-					kind{name: "refused-dir", make: func(path string) error { return os.Mkdir(path, 0o755) }, fsys: isUnreadable})
+					kind{name: "refused-dir", make: mkdir, fsys: isUnreadable})
 			}
 			// Only files whose names sort before these are read before them.
 			slices.SortFunc(kinds, func(a, b kind) int { return strings.Compare(a.name, b.name) })
@@ -215,6 +226,8 @@ func checkKinds(t *testing.T, way string, kinds []kind, err error, path string, 
 		info, err := stat(k.name)
 		if is == isLeftOut || is == isGone || is == isUnreadable {
 			assert.ErrorIs(t, err, fs.ErrNotExist, "%s: %q", way, k.name)
+		} else if is == isUnwritable && k.check == nil {
+			continue // what is in the way has no such file
 		} else if assert.NoError(t, err, "%s: %q", way, k.name) && k.check != nil {
 			k.check(t, info)
 		}
@@ -227,8 +240,17 @@ func checkKinds(t *testing.T, way string, kinds []kind, err error, path string, 
 	assert.ElementsMatch(t, want[hasChanged], e.Changed, way)
 	assert.ElementsMatch(t, want[isGone], e.Gone, way)
 	assert.ElementsMatch(t, want[isUnreadable], not, way)
+	not = nil
+	for _, u := range e.Unwritable {
+		not = append(not, u.Path)
+	}
+	assert.ElementsMatch(t, want[isUnwritable], not, way)
 	if told {
 		assert.ElementsMatch(t, want[isLeftOut], named, way)
+	}
+	if len(want[isUnwritable]) > 0 {
+		assert.ErrorContains(t, err, "over-dir (a directory is in the way: ")
+		assert.ErrorIs(t, err, fs.ErrExist)
 	}
 	if len(want[isUnreadable]) > 0 && way != "CopyFS" {
 		assert.ErrorIs(t, err, fs.ErrPermission)
@@ -253,28 +275,42 @@ func TestDownloadOfEveryKind(t *testing.T) {
 		{name: "fifo", dir: isLeftOut},
 		{name: "socket", dir: isLeftOut},
 		{name: "link"}, {name: "link-broken"}, {name: "link-absolute"},
-		{name: "link-out", dir: isLeftOut}, {name: "link-out-absolute", dir: isLeftOut},
+		{name: "link-detour", dir: isLeftOut}, {name: "link-out", dir: isLeftOut}, {name: "link-out-absolute", dir: isLeftOut},
 		{name: long}, {name: "not UTF-8 \xff"},
 		{name: "sparse", check: hasSize(3 << 20)},
 		{name: "unreadable", dir: isUnreadable}, {name: "unreadable-dir", dir: isUnreadable},
 		{name: "vanishing", dir: isGone},
+		{name: "over-dir", dir: isUnwritable, there: mkdir, check: isA(fs.ModeDir)},
+		{name: "over-fifo", dir: isUnwritable, there: mkfifo, check: isA(fs.ModeNamedPipe)},
+		{name: "over-link", there: symlink("/etc/passwd"), check: hasSize(2)},
+		{name: "over-unwritable", there: func(path string) error { return os.WriteFile(path, nil, 0) }, check: hasSize(2)},
+		{name: "sub", there: mkfifo, dir: isUnwritable}, {name: "sub/file", dir: isUnwritable},
+		{name: "sub-over-file", there: write("x"), check: isA(fs.ModeDir)},
+		{name: "sub-over-link", there: symlink("/etc"), check: isA(fs.ModeDir)},
 		{name: "y1960", check: hasYear(1960)},
 		{name: "y2300", check: hasYear(2262)},
 		{name: "z", check: hasSize(2)},
 	}
 	testkit.Output(t, sb, "bash", "-e", "-c", `mkdir -p d/sub && cd d
 		head -c 400000 /dev/urandom >growing; ln -s z link; ln -s nothing link-broken; ln -s "$PWD/z" link-absolute
-		ln -s ../x link-out; ln -s /etc/passwd link-out-absolute; mkfifo fifo
+		ln -s sub/../z link-detour; ln -s ../x link-out; ln -s /etc/passwd link-out-absolute; mkfifo fifo
 		perl -MSocket -e 'socket(S,PF_UNIX,SOCK_STREAM,0) && bind(S,sockaddr_un("socket")) or die'
 		: >`+long+`; : >$'not UTF-8 \xff'; truncate -s 3M sparse
 		echo s >unreadable; mkdir unreadable-dir; chmod 0 unreadable unreadable-dir
-		echo x >vanishing; touch -d 1960-07-01 y1960; touch -d 2300-07-01 y2300; echo z >z`)
+		echo x >vanishing; touch -d 1960-07-01 y1960; touch -d 2300-07-01 y2300; echo z >z
+		mkdir sub-over-file sub-over-link
+		for name in over-dir over-fifo over-link over-unwritable sub/file sub-over-file/file; do echo x >$name; done`)
 	for _, told := range []bool{true, false} {
 		if !told && !needs.Slow() {
 			continue // without LeftOut
 		}
 		testkit.Output(t, sb, "bash", "-e", "-c", "cd d; head -c 400000 /dev/urandom >growing; : >vanishing")
 		dst := t.TempDir()
+		for _, k := range kinds {
+			if k.there != nil {
+				require.NoError(t, k.there(filepath.Join(dst, k.name)))
+			}
+		}
 		var named []string
 		o := &sandbox.DownloadDirOptions{}
 		if told {
@@ -292,6 +328,7 @@ func TestDownloadOfEveryKind(t *testing.T) {
 		link, err := os.Readlink(filepath.Join(dst, "link-absolute"))
 		require.NoError(t, err)
 		assert.Equal(t, "z", link)
+		assert.FileExists(t, filepath.Join(dst, "sub-over-file", "file"))
 	}
 }
 
@@ -316,12 +353,6 @@ func TestKilledDownload(t *testing.T) {
 	assert.Equal(t, "up\nup/sub", strings.TrimSpace(testkit.Output(t, sb, "find", "up")))
 	require.NoError(t, f.DownloadFile(ctx, "d/sub/file", filepath.Join(dir, "new"), nil))
 	assert.NoFileExists(t, filepath.Join(dir, left))
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "taken", "sub", "file"), 0o755))
-	err := f.DownloadDir(ctx, "d", filepath.Join(dir, "taken"), nil)
-	require.ErrorIs(t, err, fs.ErrExist)
-	assert.ErrorContains(t, err, "sandbox: download d: ")
-	assert.ErrorContains(t, err, "a directory is in the way")
-	require.NoError(t, os.RemoveAll(filepath.Join(dir, "taken")))
 	leave()
 	require.NoError(t, f.DownloadDir(ctx, "d", dir, nil))
 	assert.Equal(t, []string{"new", "sub"}, testkit.DirNames(t, dir))

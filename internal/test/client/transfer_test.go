@@ -285,6 +285,12 @@ func TestCopyFS(t *testing.T) {
 	there, err := f.Exists(ctx, "x/z")
 	require.NoError(t, err)
 	assert.True(t, there)
+
+	withoutLinks := struct{ fs.FS }{fstest.MapFS{"link": {Data: []byte("z"), Mode: fs.ModeSymlink}, "z": {}}}
+	var changed *sandbox.ChangedError
+	require.ErrorAs(t, f.CopyFS(ctx, "y", withoutLinks, nil), &changed)
+	require.Len(t, changed.Unreadable, 1)
+	assert.Equal(t, "link", changed.Unreadable[0].Path)
 }
 
 // sized is a source that announces its length, right or wrong.

@@ -197,6 +197,8 @@ func (f *failure) explain(err error, api *sandbox.APIError) {
 		f.Hint = "copy again once the programs that write there have ended"
 		if len(changed.Unreadable) > 0 {
 			f.Hint = "files that can't be read were not copied; --exclude leaves them out without an error"
+		} else if len(changed.Unwritable) > 0 {
+			f.Hint = "what is in the way at the destination stays there; remove it and copy again"
 		}
 	case errors.Is(err, auth.ErrNoCredentials):
 		f.Code, f.Exit = "no_credentials", ExitLogin
