@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -181,13 +182,6 @@ func (q *listQuery) mostItems() int {
 	return wire.MaxPage
 }
 
-// byName is the order of listings that can be filtered by a prefix, and byAge the order
-// of those that can be filtered by a status.
-const (
-	byName = "name"
-	byAge  = "createdAt"
-)
-
 func (q listQuery) values() (url.Values, error) {
 	switch {
 	case q.Limit < 0:
@@ -196,21 +190,9 @@ func (q listQuery) values() (url.Values, error) {
 		return nil, invalid("Limit", "%d is above %d, the maximum for a page", q.Limit, q.mostItems())
 	case len(q.Tags) > 1:
 		return nil, invalid("Tags", "has %d tags; listings can be filtered by one", len(q.Tags))
-	case q.SortOrder != "" && q.SortOrder != Ascending && q.SortOrder != Descending:
-		return nil, invalid("SortOrder", "%q is not %q or %q", q.SortOrder, Ascending, Descending)
-	case q.Status != "" && q.NamePrefix != "":
-		return nil, invalid("Status", "can't be combined with NamePrefix: only a listing that is sorted by age can be filtered by it")
-	case q.Status != "" && q.SortBy != "" && q.SortBy != byAge:
-		return nil, invalid("Status", "can't be combined with SortBy %q: only a listing that is sorted by age can be filtered by it", q.SortBy)
 	}
 	if q.NamePrefix != "" {
-		switch q.SortBy {
-		case "":
-			q.SortBy = byName
-		case byName:
-		default:
-			return nil, invalid("NamePrefix", "can't be combined with SortBy %q: only a listing that is sorted by name can be filtered by it", q.SortBy)
-		}
+		q.SortBy = cmp.Or(q.SortBy, string(SortByName)) // the API filters no other order
 	}
 	return query.Values(q)
 }

@@ -16,7 +16,7 @@ func FuzzListQuery(f *testing.F) {
 	f.Add("p", "\x00", "+", "#?", ":", "\xff", -1)
 	f.Fuzz(func(t *testing.T, project, name, cursor, prefix, key, value string, limit int) {
 		q := listQuery{
-			Project: project, Name: name, Limit: limit, Cursor: cursor, NamePrefix: prefix, SortBy: byName,
+			Project: project, Name: name, Limit: limit, Cursor: cursor, NamePrefix: prefix, SortBy: string(SortByName),
 			SortOrder: "asc", Tags: []string{key + ":" + value},
 		}
 		values, err := q.values()

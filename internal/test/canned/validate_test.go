@@ -124,22 +124,6 @@ func TestInvalidArguments(t *testing.T) {
 			_, err := client.ListPage(ctx, &sandbox.ListOptions{Tags: map[string]string{"a": "1", "b": "2"}})
 			return err
 		}()},
-		{"list: prefix of another order", "SortBy", func() error {
-			_, err := client.ListPage(ctx, &sandbox.ListOptions{NamePrefix: "a", SortBy: sandbox.SortByCreatedAt})
-			return err
-		}()},
-		{"list: status by name", "Status", func() error {
-			_, err := client.ListPage(ctx, &sandbox.ListOptions{Status: sandbox.StatusRunning, SortBy: sandbox.SortByName})
-			return err
-		}()},
-		{"list: status and prefix", "Status", func() error {
-			_, err := client.ListPage(ctx, &sandbox.ListOptions{Status: sandbox.StatusRunning, NamePrefix: "a"})
-			return err
-		}()},
-		{"list: order", "SortOrder", func() error {
-			_, err := client.ListSnapshotsPage(ctx, &sandbox.ListSnapshotsOptions{SortOrder: "ascending"})
-			return err
-		}()},
 		{"list: limit", "Limit", func() error { _, err := client.ListPage(ctx, &sandbox.ListOptions{Limit: -1}); return err }()},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
