@@ -149,3 +149,38 @@ func TestOpenFailsAtOnce(t *testing.T) {
 		assert.Nil(t, file, "%q", name)
 	}
 }
+
+// TestFileSizeUnknown: if the API or the sandbox refuses the program that tells a file's
+// size, the file is read without a check. If something else answers, the read fails.
+func TestFileSizeUnknown(t *testing.T) {
+	t.Parallel()
+	for name, size := range map[string]struct {
+		status     int
+		kind, body string
+		fails      bool
+	}{
+		"the API permits no commands": {403, "application/json", `{"error":{"code":"forbidden","message":"not for you"}}`, false},
+		"the API refuses them":        {400, "application/json", `{"error":{"code":"bad_request","message":"no"}}`, false},
+		"there is no program stat":    {400, "application/json", `{"error":{"code":"executable_not_found","message":"stat"}}`, false},
+		"the page of a gateway":       {403, "text/html", `<html>blocked</html>`, true},
+		"an empty page":               {200, "text/html", ``, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sb := canned.API(func(req *http.Request) (*http.Response, error) {
+					if strings.HasSuffix(req.URL.Path, "/fs/read") {
+						return canned.Response(200, "application/octet-stream", strings.NewReader("content")), nil
+					}
+					return canned.Response(size.status, size.kind, strings.NewReader(size.body)), nil
+				}).Sandbox(t)
+				data, err := sb.FS().ReadFile(t.Context(), "f")
+				if size.fails {
+					assert.Error(t, err)
+					return
+				}
+				assert.NoError(t, err)
+				assert.Equal(t, "content", string(data))
+			})
+		})
+	}
+}

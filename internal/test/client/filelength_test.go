@@ -246,59 +246,6 @@ func TestFileSizeCosts(t *testing.T) {
 	}
 }
 
-// TestFileSizeUnknown: if the sandbox or the API itself can't tell the size, a received
-// file is accepted. If the network loses the size, it is not.
-func TestFileSizeUnknown(t *testing.T) {
-	t.Parallel()
-	srv, made := start(t, nil)
-	require.NoError(t, made.FS().WriteFile(t.Context(), "f", []byte("content"), 0o644))
-	var answer atomic.Pointer[func(*http.Request) (*http.Response, error)]
-	client := lengthless(t, srv, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
-		if f := answer.Load(); f != nil && isStart(r) {
-			return (*f)(r)
-		}
-		return next.RoundTrip(r)
-	})
-	say := func(status int, kind, body string) *func(*http.Request) (*http.Response, error) {
-		f := func(r *http.Request) (*http.Response, error) {
-			return &http.Response{
-				StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r,
-				Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(strings.NewReader(body)),
-			}, nil
-		}
-		return &f
-	}
-	sb, err := client.Get(t.Context(), made.Name(), nil)
-	require.NoError(t, err)
-	for name, c := range map[string]struct {
-		answer *func(*http.Request) (*http.Response, error)
-		fails  bool
-	}{
-		"the API permits no commands":  {say(403, "application/json", `{"error":{"code":"forbidden","message":"not for you"}}`), false},
-		"the API refuses them":         {say(400, "application/json", `{"error":{"code":"bad_request","message":"no"}}`), false},
-		"the page of a gateway":        {say(403, "text/html", `<html>blocked</html>`), true},
-		"an empty page":                {say(200, "text/html", ``), true},
-		"what the sandbox really says": {nil, false},
-	} {
-		answer.Store(c.answer)
-		data, err := sb.FS().ReadFile(t.Context(), "f")
-		if c.fails {
-			assert.Error(t, err, name)
-			continue
-		}
-		assert.NoError(t, err, name)
-		assert.Equal(t, "content", string(data), name)
-	}
-
-	answer.Store(nil)
-	bare, err := client.Create(t.Context(), &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/nowhere"}})
-	require.NoError(t, err)
-	require.NoError(t, bare.FS().WriteFile(t.Context(), "f", []byte("content"), 0o644))
-	data, err := bare.FS().ReadFile(t.Context(), "f")
-	require.NoError(t, err, "a sandbox without stat")
-	assert.Equal(t, "content", string(data))
-}
-
 // TestFileSizeChanges: a file that grows after a transfer is read again, and one that has
 // shrunk since its Stat is complete.
 func TestFileSizeChanges(t *testing.T) {

@@ -90,7 +90,7 @@ func TestStopThenFork(t *testing.T) {
 	t.Parallel()
 	rounds, workers := 200, 4
 	if !needs.Slow() {
-		rounds, workers = 2, 1
+		rounds, workers = 1, 1
 	}
 	var early atomic.Int64
 	var wg sync.WaitGroup
