@@ -17,11 +17,11 @@ import (
 	"github.com/go-vercel/sandbox/terminal"
 )
 
-// record lets a script report that it has run, by a line of its own in the
-// journal, so that two runs can't be taken for one.
+// record is the start of a script that appends a unique line to the journal, so that two
+// runs are not taken for one.
 const record = `read -r u < /proc/sys/kernel/random/uuid; echo "$0 $u" >> ` + journal + `; `
 
-// name is that of the step's command in the journal.
+// name returns the name of the step's command in the journal.
 func (w *world) name() string { return fmt.Sprintf("c%d", w.n) }
 
 // outcome is what a call reported about a command.
@@ -33,37 +33,37 @@ type outcome struct {
 	gone bool // with its session, as the call said
 }
 
-// judge compares it with the journal and with what the command prints.
-func (w *world) judge(got outcome, text, errs string) error {
+// checkOutcome compares an outcome with the journal and with what the command prints.
+func (w *world) checkOutcome(got outcome, text, errs string) error {
 	runs, err := w.runs(w.name())
 	_, streamed := errors.AsType[*sandbox.StreamError](got.err)
 	refused := errors.Is(got.err, errMissing) || errors.Is(got.err, errHook)
-	switch ended := w.is(Stopped, Expired, Crashed, Deleted, Hooked, GiveUp); {
+	switch ended := w.hasHappened(Stopped, Expired, Crashed, Deleted, Hooked, GiveUp); {
 	case err != nil:
 		return err
 	case runs > 1:
-		return fmt.Errorf("the command has run %d times; the call returned %s", runs, said(got.err))
-	case runs > 0 && refused && !streamed && w.strike.When == Before:
+		return fmt.Errorf("the command has run %d times; the call returned %s", runs, describeError(got.err))
+	case runs > 0 && refused && !streamed && w.active.When == Before:
 		return fmt.Errorf("the command ran, and the call returned %w", got.err)
 	case got.gone:
 	case got.err != nil && !w.permits(got.err):
-		return wrong(got.err)
+		return mustNotFail(got.err)
 	case got.err != nil:
 	case got.code == 3 && (got.out != text || got.errs != errs):
 		return fmt.Errorf("%d of %d bytes of output, %d of %d of errors, and no error", len(got.out), len(text), len(got.errs), len(errs))
 	case got.code != 3 && !(ended && strings.HasPrefix(text, got.out) && strings.HasPrefix(errs, got.errs)):
 		return fmt.Errorf("exit code %d, %d of %d bytes of output, %d of %d of errors, and no error", got.code, len(got.out), len(text), len(got.errs), len(errs))
-	case runs != 1 && !w.is(Crashed, Deleted):
+	case runs != 1 && !w.hasHappened(Crashed, Deleted):
 		return fmt.Errorf("the command has run %d times, and no error", runs)
 	}
 	return nil
 }
 
-// command runs a command that prints so many lines, to both of its outputs by
-// turns: their records can't be joined, so that a log has many.
+// command runs a command that prints lines to its two outputs in turn. The service can't
+// join their records, so the log has many.
 func (w *world) command(ctx context.Context, s Step) error {
 	last := "exit 3"
-	if s.Fault.When == Within && slices.Contains(ofTheBox, s.Fault.What) {
+	if s.Fault.When == Within && slices.Contains(sandboxFaults, s.Fault.What) {
 		last = "sleep 2; exit 3" // for the session to end first
 	}
 	args := []string{"-c", record + fmt.Sprintf(`i=0; while [ $i -lt %d ]; do i=$((i+1)); if [ $((i %% 20)) = 0 ]; then echo "$0 $i" >&2; sleep 0.01; else echo "$0 $i"; fi; done; %s`, s.Size, last), w.name()}
@@ -77,7 +77,7 @@ func (w *world) command(ctx context.Context, s Step) error {
 		}
 		fmt.Fprintf(to, "%s %d\n", w.name(), i)
 	}
-	return w.judge(got, out.String(), errs.String())
+	return w.checkOutcome(got, out.String(), errs.String())
 }
 
 func (w *world) call(ctx context.Context, s Step, args []string) (got outcome) {
@@ -108,7 +108,7 @@ func (w *world) call(ctx context.Context, s Step, args []string) (got outcome) {
 				got.read(ctx, cmd)
 			}
 		}
-		if w.is(Stopped, Expired, Crashed, Hooked) && errors.Is(got.err, sandbox.ErrStopped) {
+		if w.hasHappened(Stopped, Expired, Crashed, Hooked) && errors.Is(got.err, sandbox.ErrStopped) {
 			got.gone = true
 		}
 	case Follow:
@@ -128,8 +128,8 @@ func (w *world) call(ctx context.Context, s Step, args []string) (got outcome) {
 				}
 			}
 		}
-		// With its session a command is gone, and its log.
-		if w.is(ofTheBox...) && (errors.Is(got.err, sandbox.ErrStopped) || errors.Is(got.err, sandbox.ErrNotFound)) {
+		// A command and its log end with their session.
+		if w.hasHappened(sandboxFaults...) && (errors.Is(got.err, sandbox.ErrStopped) || errors.Is(got.err, sandbox.ErrNotFound)) {
 			got.gone = true
 		}
 	case Exec:
@@ -158,7 +158,7 @@ func (w *world) call(ctx context.Context, s Step, args []string) (got outcome) {
 		if e, ok := errors.AsType[*sandbox.APIError](first); ok && s.Fault.What == Odd && e.Status == http.StatusForbidden {
 			first = nil // so the caller knows
 		}
-		if first != nil && !w.permits(first) && !w.is(ofTheBox...) && !errors.Is(first, sandbox.ErrOutcomeUnknown) {
+		if first != nil && !w.permits(first) && !w.hasHappened(sandboxFaults...) && !errors.Is(first, sandbox.ErrOutcomeUnknown) {
 			return outcome{err: first}
 		}
 		if cmd, got.err = begin(w.ctx); got.err == nil {
@@ -167,21 +167,21 @@ func (w *world) call(ctx context.Context, s Step, args []string) (got outcome) {
 				got.read(w.ctx, cmd)
 			}
 		}
-		if w.is(ofTheBox...) && errors.Is(got.err, sandbox.ErrStopped) || w.is(Deleted) && errors.Is(got.err, sandbox.ErrNotFound) {
+		if w.hasHappened(sandboxFaults...) && errors.Is(got.err, sandbox.ErrStopped) || w.hasHappened(Deleted) && errors.Is(got.err, sandbox.ErrNotFound) {
 			got.gone = true
 		}
 	}
 	return got
 }
 
-// read takes the output of a command that has ended.
+// read fetches the output of a command that has ended.
 func (o *outcome) read(ctx context.Context, cmd *sandbox.Command) {
 	if o.out, o.err = cmd.Stdout(ctx); o.err == nil {
 		o.errs, o.err = cmd.Stderr(ctx)
 	}
 }
 
-// feed gives a command an input whose length is known, in a file.
+// feed runs a command with an input of known length, which is uploaded as a file.
 func (w *world) feed(ctx context.Context, s Step) error {
 	text := strings.Repeat(w.name()+"\n", 200*s.Size)
 	cmd := w.box.CommandContext(ctx, "sh", "-c", record+"cat; exit 3", w.name())
@@ -193,17 +193,17 @@ func (w *world) feed(ctx context.Context, s Step) error {
 	if e, ok := errors.AsType[*sandbox.ExitError](err); ok {
 		got = outcome{code: e.ExitCode(), out: string(out)}
 	}
-	if got.code == 126 && w.is(Cleaned, Crashed) {
+	if got.code == 126 && w.hasHappened(Cleaned, Crashed) {
 		return nil // the file was gone with the session that it was in
 	}
-	return w.judge(got, text, "")
+	return w.checkOutcome(got, text, "")
 }
 
-// talk has a conversation with a command that says what it hears.
+// talk writes to a command while it runs. The command repeats its input.
 func (w *world) talk(ctx context.Context, s Step) error {
 	cmd, err := w.box.StartCommand(ctx, "sh", []string{"-c", record + "cat; exit 3", w.name()}, &sandbox.StartOptions{AttachStdin: true})
 	if err != nil {
-		return wrong(err)
+		return mustNotFail(err)
 	}
 	w.arm(s)
 	var text strings.Builder
@@ -218,7 +218,7 @@ func (w *world) talk(ctx context.Context, s Step) error {
 	w.net.disarm()
 	got := outcome{err: err}
 	if err != nil {
-		if killErr := cmd.Kill(w.ctx); killErr != nil && !w.is(ofTheBox...) {
+		if killErr := cmd.Kill(w.ctx); killErr != nil && !w.hasHappened(sandboxFaults...) {
 			return killErr
 		}
 	} else if done, err := cmd.Wait(w.ctx); err == nil {
@@ -227,10 +227,10 @@ func (w *world) talk(ctx context.Context, s Step) error {
 	} else {
 		got.err = err
 	}
-	if got.err != nil && w.is(ofTheBox...) {
+	if got.err != nil && w.hasHappened(sandboxFaults...) {
 		return nil // what was said to a session that has ended is of no use
 	}
-	return w.judge(got, text.String(), "")
+	return w.checkOutcome(got, text.String(), "")
 }
 
 var ready = regexp.MustCompile("^ready$")
@@ -238,35 +238,35 @@ var ready = regexp.MustCompile("^ready$")
 // kill sends one signal to a command that counts them.
 func (w *world) kill(ctx context.Context, s Step) error {
 	gone := fmt.Sprintf("go%d", w.n)
-	// The loop starts no program: bash 5.2 now and then misses the end of one when
-	// a signal with a trap comes at that moment, and spins forever next to a zombie.
+	// The loop starts no program: if a trapped signal arrives when a program ends, bash 5.2
+	// may miss that end, and then loops forever next to a zombie.
 	cmd, err := w.box.StartCommand(ctx, "bash", []string{"-c", `mkfifo "$0.pause"; exec 3<>"$0.pause"; trap 'echo signal' INT; echo ready; while [ ! -e "$0" ]; do read -r -t 0.02 <&3; done`, gone}, nil)
 	if err != nil {
-		return wrong(err)
+		return mustNotFail(err)
 	}
 	if _, err := cmd.WaitForLog(ctx, ready); err != nil {
-		return wrong(err)
+		return mustNotFail(err)
 	}
 	w.arm(s)
 	err = cmd.Signal(ctx, sandbox.SIGINT)
 	w.net.disarm()
-	if w.is(ofTheBox...) {
+	if w.hasHappened(sandboxFaults...) {
 		return nil // the command has gone with its session
 	}
 	if err != nil && !w.permits(err) {
-		return wrong(err)
+		return mustNotFail(err)
 	}
 	if err := w.same.FS().WriteFile(w.ctx, gone, nil, 0o644); err != nil {
 		return err
 	}
 	out, outErr := cmd.CombinedOutput(w.ctx)
 	if n := strings.Count(out, "signal"); outErr != nil || n > 1 || n == 0 && err == nil {
-		return fmt.Errorf("one Kill, which returned %s, delivered %d signals; reading what it did: %s", said(err), n, said(outErr))
+		return fmt.Errorf("one Kill, which returned %s, delivered %d signals; reading what it did: %s", describeError(err), n, describeError(outErr))
 	}
 	return nil
 }
 
-// killed runs a command that is to die with its call.
+// killed runs a command that the end of its call must kill.
 func (w *world) killed(ctx context.Context, s Step) error {
 	w.arm(s)
 	timer := time.AfterFunc(time.Second, w.cancel)
@@ -278,10 +278,10 @@ func (w *world) killed(ctx context.Context, s Step) error {
 	case runsErr != nil:
 		return runsErr
 	case runs > 1:
-		return fmt.Errorf("the command has run %d times; the call returned %s", runs, said(err))
+		return fmt.Errorf("the command has run %d times; the call returned %s", runs, describeError(err))
 	case err != nil && !errors.Is(err, errGivenUp) && !w.permits(err):
-		return wrong(err)
-	case w.is(Deleted) || s.Fault.What != GiveUp && (w.net.struck(w.strike, Signal) || s.Fault.On == Creds):
+		return mustNotFail(err)
+	case w.hasHappened(Deleted) || s.Fault.What != GiveUp && (w.net.hasHit(w.active, Signal) || s.Fault.On == Creds):
 		return nil // it could not be killed
 	}
 	if _, err := w.same.RunCommand(w.ctx, "true", nil, nil); err != nil { // in the session that there is now
@@ -322,15 +322,15 @@ func (w *world) shell(ctx context.Context, s Step) error {
 		_ = sh.Close() // always nil
 	}
 	w.net.disarm()
-	if e, ok := errors.AsType[*terminal.ShellError](got.err); ok && w.is(ofTheBox...) {
-		// A terminal ends with its session, and says so.
+	if e, ok := errors.AsType[*terminal.ShellError](got.err); ok && w.hasHappened(sandboxFaults...) {
+		// A terminal ends with its session, which the error must name.
 		return onlyIf(strings.Contains(e.Error(), "in session sbx_"), "the error does not name the session: %v", e)
 	}
-	return w.judge(got, w.text(s), "")
+	return w.checkOutcome(got, w.text(s), "")
 }
 
-// said describes what a call returned.
-func said(err error) string {
+// describeError describes the error that a call returned.
+func describeError(err error) string {
 	if err == nil {
 		return "no error"
 	}
@@ -344,7 +344,7 @@ func onlyIf(holds bool, format string, args ...any) error {
 	return fmt.Errorf(format, args...)
 }
 
-// text is what the step's command prints.
+// text returns what the step's command prints.
 func (w *world) text(s Step) string {
 	var text strings.Builder
 	for i := range s.Size {

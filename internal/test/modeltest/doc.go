@@ -1,8 +1,8 @@
-// Package modeltest drives random programs against the emulator under random
-// faults, and judges what the client says by what the sandbox itself has
-// recorded: each run of a command appends a line of its own to a journal there,
-// and each file has a history of what it may hold.
+// Package modeltest runs random programs of calls against the emulator under random
+// faults. It compares what the client reports with what the sandbox has recorded: each run
+// of a command appends a line of its own to a journal in the sandbox, and each file has a
+// history of the contents that it may have.
 //
-// A program follows from its seed. One that fails is shrunk to the steps that it
-// takes. The README has which seeds find which mistakes.
+// A seed determines a program. A program that fails is shrunk to the steps that make it
+// fail. README.md lists bugs with the seeds that find them.
 package modeltest

@@ -18,7 +18,7 @@ import (
 const (
 	// pieces is more than three pieces of a FileWriter.
 	pieces = 13 << 20
-	// written is two of them.
+	// written is the length of two pieces.
 	written = 8 << 20
 )
 
@@ -105,24 +105,23 @@ func (w *world) file(ctx context.Context, s Step) error {
 	w.arm(s)
 	err := call()
 	w.net.disarm()
-	if s.Kind == Write && err != nil && w.is(ofTheBox...) && !errors.Is(err, fs.ErrNotExist) {
+	if s.Kind == Write && err != nil && w.hasHappened(sandboxFaults...) && !errors.Is(err, fs.ErrNotExist) {
 		w.changed(changes, false) // what it had written may be gone with the session
 		return nil
 	}
 	// A file that a crash has reverted can't be renamed, truncated or removed.
-	if s.Fault.What == Crashed && w.is(Crashed) && errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errMissing) {
+	if s.Fault.What == Crashed && w.hasHappened(Crashed) && errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errMissing) {
 		w.changed(changes, false)
 		return nil
 	}
 	if err != nil && !w.permits(err) {
-		return wrong(err)
+		return mustNotFail(err)
 	}
 	if err != nil && !whole {
 		return w.reread(name)
 	}
-	// A change is known to be there, unless the machine crashed after it and may
-	// have reverted it.
-	w.changed(changes, err == nil && !(w.is(Crashed) && s.Fault.When != Before))
+	// A crash after the change may have reverted it.
+	w.changed(changes, err == nil && !(w.hasHappened(Crashed) && s.Fault.When != Before))
 	return nil
 }
 
@@ -133,7 +132,7 @@ func (w *world) pause() error {
 	if _, err := w.same.RunCommand(w.ctx, "sh", []string{"-c", size, fmt.Sprint(written)}, &sandbox.CommandOptions{Timeout: stepTime}); err != nil {
 		return err
 	}
-	w.net.strikeNow()
+	w.net.triggerNow()
 	return nil
 }
 
@@ -143,9 +142,9 @@ func (w *world) changed(changes map[string]func(string) string, known bool) {
 	}
 }
 
-// reread accepts the content of a file as it is, where nothing is promised.
+// reread accepts a file's present content after an operation that promises nothing.
 func (w *world) reread(name string) error {
-	if w.is(Deleted) {
+	if w.hasHappened(Deleted) {
 		return nil
 	}
 	data, err := w.same.FS().ReadFile(w.ctx, name)
@@ -157,8 +156,8 @@ func (w *world) reread(name string) error {
 	return err
 }
 
-// together appends lines by several goroutines at once: each is whole, and none
-// is lost.
+// together appends lines from several goroutines at once. Each line must be whole, and
+// none may be lost.
 func (w *world) together(ctx context.Context, s Step) error {
 	const writers, each = 4, 2
 	name := fmt.Sprintf("new%d/lines", w.n)
@@ -183,12 +182,12 @@ func (w *world) together(ctx context.Context, s Step) error {
 	w.net.disarm()
 	unsure := map[string]bool{}
 	for l, err := range failures {
-		if err != nil && !w.permits(err) && !w.is(ofTheBox...) {
-			return wrong(err)
+		if err != nil && !w.permits(err) && !w.hasHappened(sandboxFaults...) {
+			return mustNotFail(err)
 		}
 		unsure[l] = err != nil
 	}
-	if w.is(Deleted, Crashed) {
+	if w.hasHappened(Deleted, Crashed) {
 		return nil
 	}
 	data, err := w.same.FS().ReadFile(w.ctx, name)
@@ -211,7 +210,7 @@ func (w *world) together(ctx context.Context, s Step) error {
 	return onlyIf(len(have) == 0, "%d lines are torn", len(have))
 }
 
-// read reads a file whose content is known.
+// read reads a file and compares it with the contents that it may have.
 func (w *world) read(ctx context.Context, s Step) error {
 	name, fsys := fmt.Sprintf("known%d", w.n), w.box.FS()
 	want := strings.Repeat("known\n", s.Size)
@@ -222,36 +221,36 @@ func (w *world) read(ctx context.Context, s Step) error {
 	w.files[name] = []string{want}
 	w.arm(s)
 	data, err := fsys.ReadFile(ctx, name)
-	gone := w.is(Crashed, Deleted)
+	gone := w.hasHappened(Crashed, Deleted)
 	if err == nil && string(data) != want {
 		return fmt.Errorf("read %d of %d bytes, and no error", len(data), len(want))
 	}
 	// A caller that reads a file to its end gets an error when the response breaks
 	// off, and reads the file again.
 	brokeOff := s.Fault.What == Cut || s.Fault.What == Clean || s.Fault.When == Within
-	if err != nil && !gone && !w.permits(err) && !(brokeOff && w.net.struck(w.strike, Fetched)) {
-		return wrong(err)
+	if err != nil && !gone && !w.permits(err) && !(brokeOff && w.net.hasHit(w.active, Fetched)) {
+		return mustNotFail(err)
 	}
 	info, err := fsys.Stat(ctx, name)
-	gone = gone || w.is(Crashed, Deleted)
+	gone = gone || w.hasHappened(Crashed, Deleted)
 	if err != nil && !gone && !w.permits(err) {
-		return wrong(err)
+		return mustNotFail(err)
 	}
 	if err == nil && info.Size() != int64(len(want)) {
 		return fmt.Errorf("Stat says %d of %d bytes", info.Size(), len(want))
 	}
 	entries, err := fsys.ReadDir(ctx, ".")
 	w.net.disarm()
-	gone = gone || w.is(Crashed, Deleted)
+	gone = gone || w.hasHappened(Crashed, Deleted)
 	if err != nil && !gone && !w.permits(err) {
-		return wrong(err)
+		return mustNotFail(err)
 	}
 	there := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == name })
 	return onlyIf(err != nil || gone || there, "%s is not listed", name)
 }
 
-// lock makes a directory as a lock: a caller that gets the error that it exists
-// must not have made it.
+// lock uses a directory as a lock: if Mkdir reports that the directory exists, that call
+// must not have created it.
 func (w *world) lock(ctx context.Context, s Step) error {
 	name := fmt.Sprintf("lock%d", w.n)
 	w.arm(s)
@@ -261,9 +260,9 @@ func (w *world) lock(ctx context.Context, s Step) error {
 		return errors.New("nobody else has made the directory")
 	}
 	if err != nil && !w.permits(err) {
-		return wrong(err)
+		return mustNotFail(err)
 	}
-	if w.is(Crashed, Deleted) {
+	if w.hasHappened(Crashed, Deleted) {
 		return nil
 	}
 	there, lookErr := w.same.FS().Exists(w.ctx, name)
@@ -285,15 +284,14 @@ func (w *world) link(ctx context.Context, s Step) error {
 		func() error { return fsys.Chown(ctx, dir+"/a/b", -1, -1) },
 		func() (err error) { temporary, err = fsys.MkdirTemp(ctx, dir, "t*"); return err },
 	} {
-		// Where one of them has failed, or what it had made is gone with the
-		// machine, the rest have nothing to work on.
+		// After an error or a crash of the machine, later calls lack what they work on.
 		if err := call(); err != nil {
 			w.net.disarm()
-			return onlyIf(w.permits(err) || w.is(Crashed, Deleted), "it failed: %v", err)
+			return onlyIf(w.permits(err) || w.hasHappened(Crashed, Deleted), "it failed: %v", err)
 		}
 	}
 	w.net.disarm()
-	if w.is(Crashed, Deleted) {
+	if w.hasHappened(Crashed, Deleted) {
 		return nil
 	}
 	for name, mode := range map[string]fs.FileMode{dir + "/a/b": fs.ModeDir | 0o700, dir + "/a/link": fs.ModeDir | 0o700, temporary: fs.ModeDir | 0o700} {
@@ -329,21 +327,21 @@ func (w *world) tree(ctx context.Context, s Step) error {
 	} else {
 		err = w.box.FS().CopyFS(ctx, dir, os.DirFS(filepath.Join(tmp, "up")), nil)
 	}
-	if err == nil && !w.is(Crashed) {
+	if err == nil && !w.hasHappened(Crashed) {
 		err = w.box.FS().DownloadDir(ctx, dir, filepath.Join(tmp, "down"), nil)
 	}
-	if err == nil && !w.is(Crashed) { // once more, over what is there
+	if err == nil && !w.hasHappened(Crashed) { // once more, over what is there
 		err = w.box.FS().DownloadFile(ctx, dir+"/sub/b", filepath.Join(tmp, "down/sub/b"), nil)
 	}
 	w.net.disarm()
-	if w.is(Crashed) {
+	if w.hasHappened(Crashed) {
 		return nil
 	}
 	if err != nil {
-		if w.permits(err) || w.is(ofTheBox...) {
+		if w.permits(err) || w.hasHappened(sandboxFaults...) {
 			return nil
 		}
-		return wrong(err)
+		return mustNotFail(err)
 	}
 	for name, data := range want {
 		got, err := os.ReadFile(filepath.Join(tmp, "down", name))

@@ -11,7 +11,7 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// session acts on the session that there is.
+// session performs an operation on the current session.
 func (w *world) session(ctx context.Context, s Step) error {
 	switch s.Kind {
 	case Stop:
@@ -22,7 +22,7 @@ func (w *world) session(ctx context.Context, s Step) error {
 		_, err := w.box.Stop(ctx, nil)
 		w.net.disarm()
 		if err != nil && !w.permits(err) {
-			return wrong(err)
+			return mustNotFail(err)
 		}
 		if err != nil { // there may be a snapshot, or none
 			for name := range w.files {
@@ -44,7 +44,7 @@ func (w *world) session(ctx context.Context, s Step) error {
 		err := w.box.Update(ctx, &sandbox.UpdateOptions{Tags: want})
 		w.net.disarm()
 		if err != nil && !w.permits(err) {
-			return wrong(err)
+			return mustNotFail(err)
 		}
 		if err := w.same.Refresh(w.ctx); err != nil {
 			return err
@@ -55,7 +55,7 @@ func (w *world) session(ctx context.Context, s Step) error {
 	if s.Kind == Policy || s.Kind == Save {
 		return w.sessionOnce(ctx, s)
 	}
-	// Extend: a session runs, and nothing but the call moves its end.
+	// Extend: the session runs, and only the call moves its end.
 	if _, err := w.same.RunCommand(w.ctx, "true", nil, nil); err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (w *world) session(ctx context.Context, s Step) error {
 	extendErr := w.box.ExtendTimeout(ctx, more)
 	w.net.disarm()
 	if extendErr != nil && !w.permits(extendErr) {
-		return wrong(extendErr)
+		return mustNotFail(extendErr)
 	}
 	after, err := end()
 	if err != nil {
@@ -93,7 +93,7 @@ func (w *world) sessionOnce(ctx context.Context, s Step) error {
 		_, err := w.box.UpdateNetworkPolicy(ctx, &sandbox.NetworkPolicy{Mode: want})
 		w.net.disarm()
 		if err != nil && !w.permits(err) {
-			return wrong(err)
+			return mustNotFail(err)
 		}
 		if err := w.same.Refresh(w.ctx); err != nil {
 			return err
@@ -105,7 +105,7 @@ func (w *world) sessionOnce(ctx context.Context, s Step) error {
 	snapshot, err := w.box.Snapshot(ctx, nil)
 	w.net.disarm()
 	if err != nil && !w.permits(err) {
-		return wrong(err)
+		return mustNotFail(err)
 	}
 	if err != nil { // there may be a snapshot, or none
 		for name := range w.files {
@@ -118,7 +118,7 @@ func (w *world) sessionOnce(ctx context.Context, s Step) error {
 	return err
 }
 
-// make makes a sandbox that others may be making at the same time.
+// make creates a sandbox that other clients may be creating at the same time.
 func (w *world) make(ctx context.Context, s Step) error {
 	name, runs := fmt.Sprintf("made%d", w.n), 0
 	opts := func() *sandbox.CreateOptions {
@@ -137,7 +137,7 @@ func (w *world) make(ctx context.Context, s Step) error {
 	w.net.disarm()
 	switch {
 	case err != nil && !w.permits(err):
-		return wrong(err)
+		return mustNotFail(err)
 	case runs > 1:
 		return fmt.Errorf("OnCreate ran %d times", runs)
 	case err != nil:
@@ -150,7 +150,7 @@ func (w *world) make(ctx context.Context, s Step) error {
 	return w.sane.Delete(w.ctx, name, nil)
 }
 
-// remake replaces a sandbox whose files are gone, which others may do at the
+// remake replaces a sandbox whose files are gone. Other clients may do the same at the
 // same time.
 func (w *world) remake(ctx context.Context, s Step) error {
 	name, runs := fmt.Sprintf("lost%d", w.n), 0
@@ -173,7 +173,7 @@ func (w *world) remake(ctx context.Context, s Step) error {
 	if errors.Is(err, sandbox.ErrReplaced) {
 		// The API deletes by name alone, so this can happen between the look and
 		// the delete, and only there.
-		return onlyIf(w.is(Rival) && w.strike.boxes >= 2, "a rival's sandbox was deleted although there was time to look: %v", err)
+		return onlyIf(w.hasHappened(Rival) && w.active.boxes >= 2, "a rival's sandbox was deleted although there was time to look: %v", err)
 	}
 	if err != nil {
 		return onlyIf(w.permits(err), "it failed: %v", err)
@@ -188,7 +188,7 @@ func (w *world) remake(ctx context.Context, s Step) error {
 	return onlyIf(err == nil && string(data) == "an hour of it", "the rival's file holds %q: %v", data, err)
 }
 
-// lose makes a sandbox whose files are gone.
+// lose creates a sandbox whose files are gone.
 func (w *world) lose(name string) error {
 	box, err := w.sane.Create(w.ctx, &sandbox.CreateOptions{Name: name})
 	if err != nil {
@@ -205,7 +205,7 @@ func (w *world) lose(name string) error {
 	return snapshot.Delete(w.ctx)
 }
 
-// hookErrors are errors of a hook that are not what they look like.
+// hookErrors are errors of a hook that look like errors of the API.
 var hookErrors = []error{
 	&sandbox.APIError{Operation: "get sandbox", Status: 410, Code: "snapshot_not_found", SandboxName: "another"},
 	&sandbox.APIError{Operation: "get sandbox", Status: 404, Code: "not_found", SandboxName: "another"},
@@ -243,16 +243,16 @@ func (w *world) resume(ctx context.Context, s Step) error {
 	first := err == nil || failure != nil
 	switch {
 	case failure != nil && !errors.Is(err, failure):
-		return fmt.Errorf("the hook failed, and GetOrCreate returned %s", said(err))
+		return fmt.Errorf("the hook failed, and GetOrCreate returned %s", describeError(err))
 	case failure == nil && err != nil && !w.permits(err):
-		return wrong(err)
+		return mustNotFail(err)
 	case err != nil:
 		if got, err = w.faulty.GetOrCreate(w.ctx, name, opts); err != nil {
 			return err
 		}
 	}
 	if data, err := got.FS().ReadFile(w.ctx, "kept"); err != nil || string(data) != "kept" {
-		return fmt.Errorf("the file is gone: %q, %s", data, said(err))
+		return fmt.Errorf("the file is gone: %q, %s", data, describeError(err))
 	}
 	// A call that failed may have resumed the sandbox: the next one's hook is not due.
 	return onlyIf(runs == 1 || runs == 0 && !first, "the hook ran %d times", runs)
@@ -285,7 +285,7 @@ func (w *world) fork(ctx context.Context, s Step) error {
 	return onlyIf(err == nil && string(data) == "kept", "the fork's file holds %q: %v", data, err)
 }
 
-// drive makes a drive and deletes it.
+// drive creates a drive and deletes it.
 func (w *world) drive(ctx context.Context, s Step) error {
 	name := fmt.Sprintf("drive%d", w.n)
 	w.arm(s)
@@ -298,15 +298,15 @@ func (w *world) drive(ctx context.Context, s Step) error {
 	}
 	w.net.disarm()
 	if err != nil {
-		// The name alone does not distinguish a drive from its young successor.
-		young := s.Size%2 == 1 && errors.Is(err, sandbox.ErrOutcomeUnknown) && w.net.struck(w.strike, Gone)
+		// By its name alone, a drive can't be told from one that was created just now.
+		young := s.Size%2 == 1 && errors.Is(err, sandbox.ErrOutcomeUnknown) && w.net.hasHit(w.active, Gone)
 		return onlyIf(w.permits(err) || young, "it failed: %v", err)
 	}
 	_, err = w.sane.GetDrive(w.ctx, name)
 	return onlyIf(errors.Is(err, sandbox.ErrNotFound), "the drive is there, and no error: %v", err)
 }
 
-// discard deletes a sandbox, whose name a rival may take.
+// discard deletes a sandbox. Another client may take its name.
 func (w *world) discard(ctx context.Context, s Step) error {
 	name := fmt.Sprintf("gone%d", w.n)
 	if _, err := w.sane.Create(w.ctx, &sandbox.CreateOptions{Name: name}); err != nil {
@@ -328,13 +328,12 @@ func (w *world) discard(ctx context.Context, s Step) error {
 	}
 	w.net.disarm()
 	if err != nil {
-		// The name alone does not distinguish a sandbox from its young successor,
-		// or from one that was made a moment before.
-		young := s.Kind == Drop && errors.Is(err, sandbox.ErrOutcomeUnknown) && w.net.struck(w.strike, Gone)
+		// By its name alone, a sandbox can't be told from one that was created just now.
+		young := s.Kind == Drop && errors.Is(err, sandbox.ErrOutcomeUnknown) && w.net.hasHit(w.active, Gone)
 		return onlyIf(w.permits(err) || young, "it failed: %v", err)
 	}
 	_, err = w.sane.Get(w.ctx, name, nil)
-	if w.is(Rival) {
+	if w.hasHappened(Rival) {
 		return onlyIf(err == nil, "the rival's new sandbox was deleted: %v", err)
 	}
 	return onlyIf(errors.Is(err, sandbox.ErrNotFound), "the sandbox is there, and no error: %v", err)

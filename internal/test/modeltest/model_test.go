@@ -24,8 +24,8 @@ const (
 	shrinkTime = 3 * time.Minute
 )
 
-// TestModel plays programs of one seed after the other: one by default, for a
-// minute with SANDBOX_SLOW=1, or for as long as SANDBOX_MODEL_TIME says.
+// TestModel runs programs of successive seeds: one program by default, for a minute with
+// SANDBOX_SLOW=1, or for the duration in SANDBOX_MODEL_TIME.
 func TestModel(t *testing.T) {
 	needs.GNU(t)
 	begin := time.Now()
@@ -58,7 +58,7 @@ func TestModel(t *testing.T) {
 				_, err := play(t.Context(), s)
 				return err != nil
 			}
-			// The steps after the one that failed play no part.
+			// Later steps than the failed one don't matter.
 			shrunk := Shrink(program[:max(at, 1)], fails)
 			t.Fatalf("SANDBOX_MODEL_SEED=%d, after %d steps: %v\nthe steps that it takes:\n%s", seed, steps+at, err, Describe(shrunk))
 		}
@@ -67,7 +67,7 @@ func TestModel(t *testing.T) {
 	t.Logf("%d programs of %d steps held, from seed %d on", played, steps, first)
 }
 
-// TestShrink: a program is shrunk to what it needs to fail.
+// TestShrink: a failing program is shrunk to the steps that make it fail.
 func TestShrink(t *testing.T) {
 	t.Parallel()
 	program := Program(7, 30)
@@ -81,8 +81,8 @@ func TestShrink(t *testing.T) {
 	assert.Equal(t, program, Program(7, 30), "a seed gives one program")
 }
 
-// TestProgramsMeetAll: every kind of step and every fault comes up within the
-// programs of a minute.
+// TestProgramsMeetAll: the programs of a minute contain every kind of step and every
+// fault.
 func TestProgramsMeetAll(t *testing.T) {
 	t.Parallel()
 	kinds, whats := map[Kind]int{}, map[What]int{}
@@ -95,12 +95,12 @@ func TestProgramsMeetAll(t *testing.T) {
 	for _, kind := range slices.Concat(commands, files, lives) {
 		assert.Positive(t, kinds[kind], kind)
 	}
-	var dealt []card
-	for n := range uint64(len(deck)) {
-		dealt = append(dealt, deal(n))
+	var dealt []pair
+	for n := range uint64(len(pairs)) {
+		dealt = append(dealt, nthPair(n))
 	}
-	assert.ElementsMatch(t, deck, dealt, "each card is dealt once")
-	for _, what := range slices.Concat([]What{None, Clean, Late, Held, Double, Crossed, Cleaned, Rival}, anywhere, ofTheBox) {
+	assert.ElementsMatch(t, pairs, dealt, "each card is dealt once")
+	for _, what := range slices.Concat([]What{None, Clean, Late, Held, Double, Crossed, Cleaned, Rival}, generalFaults, sandboxFaults) {
 		assert.Positive(t, whats[what], what)
 	}
 }

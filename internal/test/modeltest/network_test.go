@@ -20,34 +20,34 @@ type network struct {
 	next  http.RoundTripper
 	creds auth.Credentials
 	mu    sync.Mutex
-	armed *strike // nil for a network without faults
+	armed *activeFault // nil for a network without faults
 }
 
-// strike is one fault, and what is known of it.
-type strike struct {
+// activeFault is a fault in effect, with what has happened since.
+type activeFault struct {
 	Fault
 	event func() // what happens in the sandbox
-	left  int    // matching requests that are let through first
+	left  int    // how many matching requests pass first
 	done  bool
-	req   *http.Request // the one that was struck
-	real  int           // the status of the response that was lost
-	boxes int           // responses about a sandbox that came before
-	gone  bool          // an earlier request was refused, and the call made again
-	first *http.Request // an upload that was lost, and half of what it held
-	half  []byte
-	held  *http.Request // a request that arrives before the next one
+	req   *http.Request // the request that it happened to
+	real  int           // the status of the lost response
+	boxes int           // earlier responses about a sandbox
+	gone  bool          // an earlier request was refused, and the call was repeated
+	first *http.Request // an upload that was lost
+	half  []byte        // half of its body
+	held  *http.Request // a request that is delivered before the next one
 }
 
-// arm puts a fault in force; disarm removes it.
-func (n *network) arm(f Fault, event func()) *strike {
+// arm puts a fault into effect. disarm removes it.
+func (n *network) arm(f Fault, event func()) *activeFault {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.armed = &strike{Fault: f, event: event, left: f.Nth - 1}
+	n.armed = &activeFault{Fault: f, event: event, left: f.Nth - 1}
 	return n.armed
 }
 
-// strikeNow triggers a fault that does not wait for a request.
-func (n *network) strikeNow() {
+// triggerNow triggers a fault that does not depend on a request.
+func (n *network) triggerNow() {
 	n.mu.Lock()
 	s := n.armed
 	n.mu.Unlock()
@@ -61,7 +61,7 @@ func (n *network) disarm() {
 	n.armed = nil
 }
 
-// fits reports whether the request is of the class.
+// fits reports whether a request belongs to the class.
 func (c Class) fits(req *http.Request) bool {
 	path, post := req.URL.Path, req.Method == http.MethodPost
 	_, id, command := strings.Cut(path, "/cmd/")
@@ -93,7 +93,7 @@ func (c Class) fits(req *http.Request) bool {
 	return false
 }
 
-// Credentials fails once when it is struck, as when a file of tokens is replaced.
+// Credentials fails once if that is the fault, as while a token's file is replaced.
 func (n *network) Credentials(context.Context) (auth.Credentials, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -111,13 +111,13 @@ var errMissing = &fs.PathError{Op: "open", Path: "/run/secrets/token", Err: sysc
 func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 	n.mu.Lock()
 	s := n.armed
-	strikes := false
+	hit := false
 	var again *http.Request
 	switch {
 	case s == nil || s.On == Creds:
 	case !s.done && s.On.fits(req):
 		if s.left--; s.left < 0 {
-			s.done, s.req, strikes = true, req, true
+			s.done, s.req, hit = true, req, true
 		}
 	case s.first != nil && s.half != nil && s.first.URL.Path == req.URL.Path:
 		again = s.first.Clone(context.WithoutCancel(s.first.Context()))
@@ -137,8 +137,8 @@ func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 			n.mu.Unlock()
 		}
 	}
-	if strikes {
-		return n.strike(s, req)
+	if hit {
+		return n.apply(s, req)
 	}
 	resp, err := n.next.RoundTrip(req)
 	if again != nil {
@@ -171,7 +171,7 @@ func respond(req *http.Request, status int, kind, body string) (*http.Response, 
 
 var errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 
-func (n *network) strike(s *strike, req *http.Request) (*http.Response, error) {
+func (n *network) apply(s *activeFault, req *http.Request) (*http.Response, error) {
 	switch s.What {
 	case None:
 		return n.next.RoundTrip(req)
@@ -215,20 +215,20 @@ func (n *network) strike(s *strike, req *http.Request) (*http.Response, error) {
 	case Held, Double, Crossed:
 		return n.mislead(s, req)
 	case Cut, Clean:
-		return n.ending(s, req, func() error {
+		return n.endEarly(s, req, func() error {
 			if s.What == Clean {
 				return io.EOF
 			}
 			return syscall.ECONNRESET
 		})
 	}
-	// Something happens to the sandbox, or to the caller.
+	// The fault happens to the sandbox, or to the caller.
 	switch s.When {
 	case Before:
 		s.event()
 		return n.next.RoundTrip(req)
 	case Within:
-		return n.ending(s, req, func() error {
+		return n.endEarly(s, req, func() error {
 			s.event()
 			return syscall.ECONNRESET
 		})
@@ -252,7 +252,7 @@ func (n *network) strike(s *strike, req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// pages are what something in between responds with.
+// pages are responses of a gateway.
 var pages = []struct {
 	status     int
 	kind, body string
@@ -269,9 +269,8 @@ var pages = []struct {
 	{429, "text/html", "<html>Slow down</html>"},
 }
 
-// page has something in between respond, before the request was passed on
-// or after.
-func (n *network) page(s *strike, req *http.Request) (*http.Response, error) {
+// page returns a gateway's response, before or after the request was forwarded.
+func (n *network) page(s *activeFault, req *http.Request) (*http.Response, error) {
 	p := pages[s.At%len(pages)]
 	if Cmd.fits(req) && s.At%2 == 0 {
 		p = pages[0] // which the API says of a session that has ended, before a command is sent again
@@ -291,8 +290,8 @@ func (n *network) page(s *strike, req *http.Request) (*http.Response, error) {
 	return respond(req, p.status, p.kind, p.body)
 }
 
-// mislead delivers a request later or twice, or the response to another.
-func (n *network) mislead(s *strike, req *http.Request) (*http.Response, error) {
+// mislead delivers a request late or twice, or returns the response to another request.
+func (n *network) mislead(s *activeFault, req *http.Request) (*http.Response, error) {
 	var body []byte
 	if req.Body != nil {
 		var err error
@@ -329,8 +328,8 @@ func (n *network) mislead(s *strike, req *http.Request) (*http.Response, error) 
 	return n.next.RoundTrip(copied(body))
 }
 
-// ending sends the request, and ends the response early.
-func (n *network) ending(s *strike, req *http.Request, end func() error) (*http.Response, error) {
+// endEarly sends the request and cuts the response short.
+func (n *network) endEarly(s *activeFault, req *http.Request, end func() error) (*http.Response, error) {
 	resp, err := n.next.RoundTrip(req)
 	if err != nil {
 		return nil, err
@@ -340,8 +339,8 @@ func (n *network) ending(s *strike, req *http.Request, end func() error) (*http.
 	n.mu.Unlock()
 	resp.ContentLength = -1
 	resp.Header.Del("Content-Length")
-	// A stream is cut after its first record at the earliest: a cut before that is
-	// a lost response, which is another fault.
+	// A stream is cut after its first record at the earliest. Before that, the response
+	// would be lost, which is another fault.
 	records := 0
 	if resp.Header.Get("Content-Type") == "application/x-ndjson" {
 		records = 1
@@ -349,19 +348,19 @@ func (n *network) ending(s *strike, req *http.Request, end func() error) (*http.
 			records = 2 // the program has begun to print
 		}
 	}
-	resp.Body = &ending{ReadCloser: resp.Body, after: s.At, records: records, end: end}
+	resp.Body = &endingBody{ReadCloser: resp.Body, after: s.At, records: records, end: end}
 	return resp, nil
 }
 
-// ending is a body that ends in its own way, after so many bytes and records.
-type ending struct {
+// endingBody is a body that ends early, after a number of bytes and records.
+type endingBody struct {
 	io.ReadCloser
 	after, records int
 	over           error
 	end            func() error
 }
 
-func (e *ending) Read(p []byte) (int, error) {
+func (e *endingBody) Read(p []byte) (int, error) {
 	if e.over == nil && e.after <= 0 && e.records <= 0 {
 		e.over = e.end()
 	}
@@ -386,9 +385,8 @@ func (e *ending) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// struck reports whether the fault has struck, and whether it struck a request of
-// that class.
-func (n *network) struck(s *strike, c Class) bool {
+// hasHit reports whether the fault has happened, to a request of that class.
+func (n *network) hasHit(s *activeFault, c Class) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return s.done && (s.req == nil || c.fits(s.req))

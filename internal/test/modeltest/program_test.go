@@ -7,18 +7,17 @@ import (
 	"strings"
 )
 
-// Step is one call, or a few that belong together, and what goes wrong
-// meanwhile.
+// Step is one call, or a few that belong together, with a fault.
 type Step struct {
 	Kind Kind
-	// File is which of a few files the step is about, and Size how much it
-	// prints or writes.
+	// File is the number of the file that the step works on, and Size how much it prints
+	// or writes.
 	File, Size int
 	Fault      Fault
 }
 
-// Fault is what goes wrong, and when: at the Nth of the requests that On selects,
-// before it is sent, after its response, or after At bytes of its response.
+// Fault happens at the Nth of the requests that On selects: before the request is sent,
+// after its response, or after At bytes of the response.
 type Fault struct {
 	What What
 	When When
@@ -74,11 +73,11 @@ const (
 	Drop    Kind = "drop"    // Client.Delete, by name
 )
 
-// What goes wrong.
+// What is the kind of a fault.
 type What string
 
-// The faults. Some strike a request; others happen to the sandbox, or are done by
-// another client, at the moment of that request.
+// The kinds of faults. Some affect a request. At the time of a request, others happen to
+// the sandbox, or another client causes them.
 const (
 	None     What = "nothing"
 	Refuse   What = "refused"   // no connection is made
@@ -105,10 +104,10 @@ const (
 	Rival   What = "rival"   // another client does the same
 )
 
-// When a fault strikes.
+// When is the time of a fault in its request.
 type When string
 
-// The moments.
+// The times.
 const (
 	Before When = "before"
 	Behind When = "behind"
@@ -132,8 +131,8 @@ const (
 	Born    Class = "create"
 	Gone    Class = "delete"
 	Creds   Class = "credentials"
-	// Pause sends no request: the caller has written two pieces of a file, which
-	// are joined, and has not yet the rest.
+	// Pause is no request: the caller has written two pieces of a file, which are joined,
+	// and writes the rest later.
 	Pause Class = "pause"
 )
 
@@ -143,13 +142,13 @@ var files = []Kind{Append, Upload, Appends, Write, Replace, Truncate, Remove, Re
 
 var lives = []Kind{Stop, Update, Extend, Policy, Save, Make, Remake, Resume, Fork, Drive, Discard, Drop}
 
-// anywhere are faults that any step may meet.
-var anywhere = []What{Refuse, Throttle, Odd, Lost, Gateway, Page, Cut, Missing, GiveUp}
+// generalFaults may happen in any step.
+var generalFaults = []What{Refuse, Throttle, Odd, Lost, Gateway, Page, Cut, Missing, GiveUp}
 
-// ofTheBox are what may happen to the sandbox that commands and files are in.
-var ofTheBox = []What{Stopped, Expired, Crashed, Deleted, Hooked}
+// sandboxFaults happen to the sandbox of commands and files.
+var sandboxFaults = []What{Stopped, Expired, Crashed, Deleted, Hooked}
 
-// likely are the faults that a kind of step is about.
+// likely are the faults that a kind of step is meant to test.
 var likely = map[Kind][]Fault{
 	Run:     {{What: Cut, On: Logs}, {What: Stopped, When: Within, On: Logs}, {What: Lost, On: Cmd}, {What: Crashed, When: Within, On: Logs}, {What: Page, When: Behind, On: Cmd}, {What: Crossed, On: Cmd}, {What: Double, On: Cmd}},
 	Start:   {{What: Cut, On: Logs}, {What: Clean, On: Logs}, {What: Odd, On: Logs}, {What: Page, When: Behind, On: Cmd}, {What: Crossed, On: Cmd}},
@@ -181,76 +180,75 @@ var likely = map[Kind][]Fault{
 	Drop:    {{What: Rival, When: Behind, On: Gone}, {What: Lost, On: Gone}, {What: Page, On: Gone}},
 }
 
-// card is a kind of step with a fault that it is about.
-type card struct {
+// pair is a kind of step with a fault.
+type pair struct {
 	kind  Kind
-	fault Fault // the zero value is any fault
+	fault Fault // zero for any fault
 }
 
-// deck has a card for each kind and each of its likely faults.
-var deck = func() (cards []card) {
+// pairs has each kind of step with each of its likely faults.
+var pairs = func() (list []pair) {
 	for _, kind := range slices.Concat(commands, files, lives) {
 		for _, f := range likely[kind] {
-			cards = append(cards, card{kind, f})
+			list = append(list, pair{kind, f})
 		}
 		if len(likely[kind]) == 0 {
-			cards = append(cards, card{kind: kind})
+			list = append(list, pair{kind: kind})
 		}
 	}
-	return cards
+	return list
 }()
 
-// Program makes the steps of a seed. Every second step is random; the others
-// are dealt from the deck, which the programs of successive seeds go through in
-// turn, shuffled anew each time. So a mistake that only one kind of step under
-// one fault can show does not wait for chance.
+// Program returns the steps of a seed. Every second step is random. The others iterate over
+// all pairs, in a new order each time, and the next seed continues the iteration. So a bug
+// that only one pair reveals is found without luck.
 func Program(seed uint64, length int) []Step {
 	rng := rand.New(rand.NewPCG(seed, 17))
 	steps := make([]Step, length)
 	for i := range steps {
 		if n := seed*uint64(len(steps)) + uint64(i); n%2 == 0 {
-			steps[i] = step(rng, deal(n/2))
+			steps[i] = step(rng, nthPair(n/2))
 		} else {
-			steps[i] = step(rng, draw(rng))
+			steps[i] = step(rng, randomPair(rng))
 		}
 	}
 	return steps
 }
 
-// deal returns card n of all that are dealt.
-func deal(n uint64) card {
-	size := uint64(len(deck))
-	order := rand.New(rand.NewPCG(n/size, 18)).Perm(len(deck))
-	return deck[order[n%size]]
+// nthPair returns pair n of the iteration over all pairs.
+func nthPair(n uint64) pair {
+	size := uint64(len(pairs))
+	order := rand.New(rand.NewPCG(n/size, 18)).Perm(len(pairs))
+	return pairs[order[n%size]]
 }
 
 func pick[T any](rng *rand.Rand, of []T) T { return of[rng.IntN(len(of))] }
 
-// draw returns a card of any kind, whose fault is one that it is about, one that
-// ends the session, any or none.
-func draw(rng *rand.Rand) card {
+// randomPair returns a random kind of step with a likely fault, one that ends the session,
+// any fault or none.
+func randomPair(rng *rand.Rand) pair {
 	of := pick(rng, [][]Kind{commands, commands, files, files, {Write}, lives})
-	c := card{kind: pick(rng, of)}
+	c := pair{kind: pick(rng, of)}
 	switch chance := rng.IntN(10); {
 	case chance < 1:
 		c.fault = Fault{What: None, On: Any}
 	case chance < 6 && len(likely[c.kind]) > 0:
 		c.fault = pick(rng, likely[c.kind])
 	case chance < 8 && !slices.Contains(lives, c.kind):
-		c.fault = Fault{What: pick(rng, ofTheBox), On: Any, Nth: early(rng)}
+		c.fault = Fault{What: pick(rng, sandboxFaults), On: Any, Nth: early(rng)}
 	}
 	return c
 }
 
-// early returns which of the first three requests is struck.
+// early returns the number of one of the first three requests.
 func early(rng *rand.Rand) int { return 1 + min(rng.IntN(3), rng.IntN(3)) }
 
-// step makes a step of a card, and chooses at random what the card leaves open.
-func step(rng *rand.Rand, c card) Step {
-	s := Step{Kind: c.kind, File: rng.IntN(3), Size: 1 + rng.IntN(400)}
-	f := c.fault
+// step returns a step for a pair, with random values for everything else.
+func step(rng *rand.Rand, p pair) Step {
+	s := Step{Kind: p.kind, File: rng.IntN(3), Size: 1 + rng.IntN(400)}
+	f := p.fault
 	if f == (Fault{}) {
-		f = Fault{What: pick(rng, anywhere), On: Any, Nth: early(rng)}
+		f = Fault{What: pick(rng, generalFaults), On: Any, Nth: early(rng)}
 	}
 	if f.When == "" {
 		f.When = pick(rng, []When{Before, Behind, Within})
@@ -259,13 +257,13 @@ func step(rng *rand.Rand, c card) Step {
 	if f.What == Missing {
 		f.On = Creds
 	}
-	f.At = rng.IntN(pick(rng, []int{100, 8 * s.Size})) // much of what is printed comes in few records
+	f.At = rng.IntN(pick(rng, []int{100, 8 * s.Size})) // much output arrives in few records
 	s.Fault = f
 	return s
 }
 
-// Shrink removes from a failing program whatever it fails without: first steps,
-// then faults, then sizes. fails plays a program and reports whether it fails.
+// Shrink removes from a failing program everything without which it still fails: first
+// steps, then faults, then sizes. fails runs a program and reports whether it fails.
 func Shrink(steps []Step, fails func([]Step) bool) []Step {
 	for i := 0; i < len(steps); {
 		shorter := append(append([]Step{}, steps[:i]...), steps[i+1:]...)

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// stepTime is how long a step may take: a step that takes longer hangs.
+	// stepTime limits a step. One that takes longer is considered to hang.
 	stepTime = time.Minute
 	boxName  = "model"
 	journal  = "journal"
@@ -28,8 +28,8 @@ const (
 	longer = 6 * time.Minute
 )
 
-// world is an emulator with a sandbox, a client behind faults, and one without,
-// which is also everybody else.
+// world is an emulator with a sandbox, a client behind faults, and a client without, which
+// also plays all other clients.
 type world struct {
 	srv    *sandboxtest.Server
 	net    *network
@@ -39,7 +39,7 @@ type world struct {
 	same   *sandbox.Sandbox // by the sane one
 
 	n      int             // the step
-	strike *strike         // its fault
+	active *activeFault    // its fault
 	ctx    context.Context // without faults, for what the model does itself
 	cancel func()          // of the step's context, for a caller that gives up
 
@@ -54,7 +54,7 @@ type world struct {
 	rivals   func() error                   // what a rival of the step does
 }
 
-// history is what each file may hold by now.
+// history lists the contents that each file may have.
 type history map[string][]string
 
 // missing is the content of a file that does not exist.
@@ -67,8 +67,8 @@ func (h history) of(name string) []string {
 	return []string{missing}
 }
 
-// change applies f to what a file may hold. Unless it is known that the file was
-// changed, it may also be as before.
+// change applies f to the contents that a file may have. Unless the change is known to have
+// happened, the file may also be unchanged.
 func (h history) change(name string, f func(string) string, known bool) {
 	var after []string
 	for _, c := range h.of(name) {
@@ -110,8 +110,8 @@ func newWorld(ctx context.Context) (*world, error) {
 	return w, nil
 }
 
-// rebuild makes the sandbox that the steps are about, with a snapshot to come
-// back to when its machine dies.
+// rebuild creates the sandbox for the steps, and a snapshot that it returns to when its
+// machine crashes.
 func (w *world) rebuild() error {
 	made, err := w.sane.Create(w.ctx, &sandbox.CreateOptions{Name: boxName})
 	if err != nil {
@@ -141,8 +141,7 @@ func (w *world) close() {
 	_ = w.srv.Close()
 }
 
-// play runs the program and returns the number of the step that found something
-// wrong, and what.
+// play runs the program. It returns the number of the step that failed, and why.
 func play(ctx context.Context, steps []Step) (int, error) {
 	w, err := newWorld(ctx)
 	if err != nil {
@@ -169,7 +168,7 @@ func (w *world) step(s Step) error {
 	w.mu.Lock()
 	w.happened, w.eventErr, w.hook, w.pending, w.rivals = false, nil, nil, nil, nil
 	w.mu.Unlock()
-	w.strike = &strike{}
+	w.active = &activeFault{}
 	err := w.perform(ctx, s)
 	w.net.disarm()
 	switch {
@@ -180,7 +179,7 @@ func (w *world) step(s Step) error {
 	case limited.Err() != nil:
 		return errHangs
 	}
-	if w.is(Deleted) {
+	if w.hasHappened(Deleted) {
 		return w.rebuild()
 	}
 	return w.verify(w.ctx)
@@ -230,9 +229,9 @@ func (w *world) perform(ctx context.Context, s Step) error {
 	return fmt.Errorf("no such step: %s", s.Kind)
 }
 
-// arm puts the step's fault in force.
+// arm puts the step's fault into effect.
 func (w *world) arm(s Step) {
-	w.strike = w.net.arm(s.Fault, func() {
+	w.active = w.net.arm(s.Fault, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.eventErr = w.event(s.Fault.What)
@@ -240,8 +239,7 @@ func (w *world) arm(s Step) {
 	})
 }
 
-// event lets a fault happen that is not one of a request: to the sandbox, or to
-// the caller.
+// event causes a fault of the sandbox or of the caller, as opposed to one of a request.
 func (w *world) event(what What) error {
 	switch what {
 	case GiveUp:
@@ -278,8 +276,8 @@ func (w *world) event(what What) error {
 	return nil
 }
 
-// save records what a snapshot taken now holds; the effect of the current step
-// may be in it.
+// save records what a snapshot contains that is taken now. It may contain the effect of the
+// current step.
 func (w *world) save() {
 	w.saved = maps.Clone(w.files)
 	for name, f := range w.pending {
@@ -287,8 +285,8 @@ func (w *world) save() {
 	}
 }
 
-// collect adds the runs in the journal to those seen before, since a crash
-// reverts the journal.
+// collect adds the runs in the journal to the known ones, because a crash reverts the
+// journal.
 func (w *world) collect(ctx context.Context) error {
 	data, err := w.same.FS().ReadFile(ctx, journal)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -307,7 +305,7 @@ func (w *world) collect(ctx context.Context) error {
 // runs counts the runs of a command. The journal of a deleted sandbox was read
 // before it was deleted.
 func (w *world) runs(name string) (int, error) {
-	if !w.is(Deleted) {
+	if !w.hasHappened(Deleted) {
 		if err := w.collect(w.ctx); err != nil {
 			return 0, err
 		}
@@ -315,26 +313,25 @@ func (w *world) runs(name string) (int, error) {
 	return len(w.seen[name]), nil
 }
 
-// is reports whether one of these things has happened.
-func (w *world) is(whats ...What) bool {
+// hasHappened reports whether the step's fault is one of these and has happened.
+func (w *world) hasHappened(whats ...What) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.happened && slices.Contains(whats, w.strike.What)
+	return w.happened && slices.Contains(whats, w.active.What)
 }
 
-// permits reports whether the docs let a call fail with err under the step's
-// fault. A session that ends before the request does not permit an error where a
-// resume makes up for it.
+// permits reports whether, by the docs, a call may fail with err under the step's fault.
+// If the session ends before the request and a resume repairs that, no error is permitted.
 func (w *world) permits(err error) bool {
-	s := w.strike
+	s := w.active
 	switch s.What {
 	case Odd:
-		// A proxy that refuses a look or a log for once costs an attempt.
+		// If a proxy refuses a lookup or a log once, that costs an attempt.
 		e, ok := errors.AsType[*sandbox.APIError](err)
-		return w.net.struck(s, Any) && !w.net.struck(s, Look) && !strings.HasSuffix(s.req.URL.Path, "/logs") && ok && e.Status == http.StatusForbidden
+		return w.net.hasHit(s, Any) && !w.net.hasHit(s, Look) && !strings.HasSuffix(s.req.URL.Path, "/logs") && ok && e.Status == http.StatusForbidden
 	case Lost, Gateway, Cut, Clean, Page, Held, Double, Crossed:
-		// What can't be settled by a look.
-		if !w.net.struck(s, Any) || !errors.Is(err, sandbox.ErrOutcomeUnknown) {
+		// No lookup can find the outcome.
+		if !w.net.hasHit(s, Any) || !errors.Is(err, sandbox.ErrOutcomeUnknown) {
 			return false
 		}
 		if s.real == http.StatusGone {
@@ -353,29 +350,29 @@ func (w *world) permits(err error) bool {
 	case Missing:
 		return errors.Is(err, errMissing)
 	case GiveUp:
-		return w.is(GiveUp) && errors.Is(err, context.Canceled) && errors.Is(err, errGivenUp)
+		return w.hasHappened(GiveUp) && errors.Is(err, context.Canceled) && errors.Is(err, errGivenUp)
 	case Hooked:
-		return w.is(Hooked) && (errors.Is(err, errHook) || !w.mended())
+		return w.hasHappened(Hooked) && (errors.Is(err, errHook) || !w.resumeRepairs())
 	case Stopped, Expired, Crashed:
-		return w.is(s.What) && !w.mended()
+		return w.hasHappened(s.What) && !w.resumeRepairs()
 	case Deleted:
-		return w.is(Deleted)
+		return w.hasHappened(Deleted)
 	}
 	return false
 }
 
-// mended reports whether a resume makes up for the end of the session: it ended
-// before a request whose refusal says that nothing has begun, and the call has
-// not been made again already, since that is done once.
-func (w *world) mended() bool {
-	if w.strike.When != Before || w.strike.gone {
+// resumeRepairs reports whether a resume repairs the end of the session: the session ended
+// before a request whose refusal proves that nothing has begun, and the client has not
+// repeated the call yet, which it does once.
+func (w *world) resumeRepairs() bool {
+	if w.active.When != Before || w.active.gone {
 		return false
 	}
-	return slices.ContainsFunc([]Class{Cmd, Put, Fetched, Box}, func(c Class) bool { return w.net.struck(w.strike, c) })
+	return slices.ContainsFunc([]Class{Cmd, Put, Fetched, Box}, func(c Class) bool { return w.net.hasHit(w.active, c) })
 }
 
-// wrong is the finding that a call failed which must not fail.
-func wrong(err error) error { return fmt.Errorf("it failed: %w", err) }
+// mustNotFail returns the finding about the error of a call that must not fail.
+func mustNotFail(err error) error { return fmt.Errorf("it failed: %w", err) }
 
 // verify compares every file with its history.
 func (w *world) verify(ctx context.Context) error {
@@ -416,7 +413,7 @@ func digest(content string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// lengths describes what a file may hold.
+// lengths describes the contents that a file may have.
 func lengths(contents []string) string {
 	var all []string
 	for _, c := range contents {
