@@ -140,7 +140,7 @@ func newSizeToWire(field string, n int) (resources, error) {
 }
 
 func timeoutToWire(field string, d time.Duration) (wire.Duration, error) {
-	return wire.Duration(d), checkTimeout(field, d)
+	return wire.Duration(d), checkRange(field, d, wire.MinTimeout, wire.MaxTimeout)
 }
 
 // opposite is for Ephemeral, which the API calls persistent.

@@ -131,25 +131,14 @@ type ReattachOptions struct {
 }
 
 func (o *ReattachOptions) withDefaults() (ReattachOptions, error) {
-	var r ReattachOptions
-	if o != nil {
-		r = *o
-	}
+	r := orZero(o)
 	if r.Limit < 0 {
 		return r, invalid("Reattach.Limit", "%v is negative", r.Limit)
 	}
 	if r.Wait < 0 {
 		return r, invalid("Reattach.Wait", "%v is negative", r.Wait)
 	}
-	if r.Attempts == 0 {
-		r.Attempts = 20
-	}
-	if r.Limit == 0 {
-		r.Limit = 5 * time.Minute
-	}
-	if r.Wait == 0 {
-		r.Wait = 400 * time.Millisecond
-	}
+	r.Attempts, r.Limit, r.Wait = cmp.Or(r.Attempts, 20), cmp.Or(r.Limit, 5*time.Minute), cmp.Or(r.Wait, 400*time.Millisecond)
 	return r, nil
 }
 
@@ -177,10 +166,7 @@ type Client struct {
 // environment. It makes no request: missing credentials are reported by the
 // first call that needs them.
 func NewClient(opts *ClientOptions) (*Client, error) {
-	var o ClientOptions
-	if opts != nil {
-		o = *opts
-	}
+	o := orZero(opts)
 	u, fromEnv, err := apiAddress(o.BaseURL, o.AllowHTTP)
 	if err != nil {
 		return nil, err
@@ -279,7 +265,7 @@ func ContextWithClient(ctx context.Context, c *Client) context.Context {
 // clientOf returns the client that ctx carries, or else the default one.
 func clientOf(ctx context.Context) (*Client, error) {
 	if ctx == nil {
-		return nil, errNilContext // nothing tells whose call it is
+		return nil, errNilContext
 	}
 	if c, ok := ctx.Value(clientKey{}).(*Client); ok && c != nil {
 		return c, nil
@@ -334,7 +320,7 @@ func (c *Client) client() (*Client, error) {
 func enter(ctx context.Context, on interface{ client() (*Client, error) }) (*Client, error) {
 	c, err := on.client()
 	if err == nil {
-		_, err = c.client() // a handle can be bound to a client that is none
+		_, err = c.client() // a handle can be bound to a zero Client
 	}
 	if err == nil && ctx == nil {
 		err = errNilContext

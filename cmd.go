@@ -429,7 +429,7 @@ func lookPath(ctx context.Context, t target, name string, o *CommandOptions) (st
 	if !path.IsAbs(dir) {
 		dir = path.Join(t.cwd(), dir)
 	}
-	sh := program{name: "/bin/sh", sudo: o.Sudo, env: o.Env, spared: true}
+	sh := program{name: "/bin/sh", sudo: o.Sudo, env: o.Env, outlives: true}
 	done, err := sh.command(ctx, t, sh.name, []string{"-c", lookFor, "sh", name, dir})
 	switch {
 	case err != nil:

@@ -237,7 +237,9 @@ func (r *execRun) supervise() {
 		OnEnd: r.setEnd, CloseOutput: r.closePipes,
 		OnOutput: func() {
 			r.exit.Do(func() { close(r.exited) })
-			r.endPipes()
+			for _, p := range r.pipes {
+				p.end() // readers get the end of the data
+			}
 		},
 		CloseInput: func() {
 			if r.stdinPipe != nil {
@@ -346,13 +348,6 @@ func (r *execRun) setEnd(data *wire.Command) {
 func (r *execRun) closePipes() {
 	for _, p := range r.pipes {
 		_ = p.Close()
-	}
-}
-
-// endPipes signals the end of the data to readers.
-func (r *execRun) endPipes() {
-	for _, p := range r.pipes {
-		p.end()
 	}
 }
 
@@ -505,13 +500,13 @@ type input struct {
 	close func()
 }
 
-// lookFirst is the length of input from which the program is looked up before the
+// largeInput is the length of input from which the program is looked up before the
 // upload instead of during it: a missing program would make a long upload useless.
-const lookFirst = 32 << 20
+const largeInput = 32 << 20
 
-// believed is the minimum size of a file for which its reported size is trusted. A
+// trustedSize is the minimum size of a file for which its reported size is trusted. A
 // smaller file is read instead, because files in /proc and /sys report any size.
-const believed = 64 << 10
+const trustedSize = 64 << 10
 
 // knownInput returns the input if its length is known without waiting for
 // anything, and nil otherwise.
@@ -524,13 +519,13 @@ func knownInput(r io.Reader) (*input, error) {
 		if err != nil || !info.Mode().IsRegular() {
 			return nil, err
 		}
-		if info.Size() < believed {
-			data, err := io.ReadAll(io.LimitReader(f, believed))
+		if info.Size() < trustedSize {
+			data, err := io.ReadAll(io.LimitReader(f, trustedSize))
 			if err != nil {
 				return nil, fmt.Errorf("sandbox: reading standard input: %w", err)
 			}
-			if len(data) == believed { // it has grown, or reported a wrong size
-				_, err := f.Seek(-believed, io.SeekCurrent)
+			if len(data) == trustedSize { // it has grown, or reported a wrong size
+				_, err := f.Seek(-trustedSize, io.SeekCurrent)
 				return nil, err
 			}
 			r = bytes.NewReader(data)
@@ -552,7 +547,7 @@ func startWithInput(ctx context.Context, on execTarget, in *input, name string, 
 	return on.onSession(ctx, func(t target) (cmd *Command, err error) {
 		found := make(chan error, 1)
 		go func() { found <- findProgram(ctx, t, name, o) }()
-		if in.size >= lookFirst {
+		if in.size >= largeInput {
 			if err := <-found; err != nil {
 				return nil, err
 			}
@@ -562,7 +557,7 @@ func startWithInput(ctx context.Context, on execTarget, in *input, name string, 
 		err = send(ctx, t, func(string) (iter.Seq2[tarball.Entry, error], error) {
 			o.input = "/tmp/.stdin-" + rand.Text()
 			files = append(files, o.input)
-			return alone(tarball.Entry{Name: o.input[1:], Mode: 0o600, Size: in.size, ModTime: time.Now(), Open: in.open}), nil
+			return singleEntry(tarball.Entry{Name: o.input[1:], Mode: 0o600, Size: in.size, ModTime: time.Now(), Open: in.open}), nil
 		}, nil)
 		if err = cmp.Or(err, <-found, ctx.Err()); err == nil {
 			if cmd, err = begin(t); err == nil {

@@ -344,9 +344,9 @@ func (c *Command) output(ctx context.Context, get func(*output) (string, bool)) 
 	}
 	all := &output{}
 	var err error
-	for line, lineErr := range c.Logs(ctx) {
-		if err = lineErr; err == nil {
-			all.add(line.Stream, line.Data)
+	for chunk, chunkErr := range c.LogChunks(ctx) {
+		if err = chunkErr; err == nil {
+			all.add(chunk.Stream, chunk.Data)
 		}
 	}
 	c.mu.Lock()
@@ -399,8 +399,8 @@ func (c *Command) revive(s *serializedCommand) error {
 	c.c, c.session, c.data, c.kept = nil, s.SandboxID, s.Cmd, nil
 	if s.Output != nil {
 		c.kept = &output{}
-		c.kept.add(Stdout, s.Output.Stdout)
-		c.kept.add(Stderr, s.Output.Stderr)
+		c.kept.add(Stdout, []byte(s.Output.Stdout))
+		c.kept.add(Stderr, []byte(s.Output.Stderr))
 	}
 	return nil
 }

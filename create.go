@@ -118,10 +118,7 @@ func (o CreateOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o
 // If the response is lost, the error matches [ErrOutcomeUnknown]: the sandbox
 // may exist. If it was given a name, [Client.GetOrCreate] finds out.
 func (c *Client) Create(ctx context.Context, opts *CreateOptions) (*Sandbox, error) {
-	var o CreateOptions
-	if opts != nil {
-		o = *opts
-	}
+	o := orZero(opts)
 	if _, err := enter(ctx, c); err != nil {
 		return nil, err
 	}
@@ -368,10 +365,7 @@ func (o ForkOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) 
 // the fork's name is taken, and [ErrOutcomeUnknown] if the response was lost
 // and the fork may exist.
 func (c *Client) Fork(ctx context.Context, source string, opts *ForkOptions) (*Sandbox, error) {
-	var o ForkOptions
-	if opts != nil {
-		o = *opts
-	}
+	o := orZero(opts)
 	if _, err := enter(ctx, c); err != nil {
 		return nil, err
 	}
@@ -440,10 +434,7 @@ const (
 // The error matches [ErrReplaced] if another client had just replaced a sandbox
 // without files, and GetOrCreate deleted its new sandbox, by name.
 func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptions) (*Sandbox, error) {
-	var o CreateOptions
-	if opts != nil {
-		o = *opts
-	}
+	o := orZero(opts)
 	if _, err := enter(ctx, c); err != nil {
 		return nil, err
 	}
@@ -586,7 +577,7 @@ func (c *Client) makeRoom(ctx context.Context, name string) (replaced bool, err 
 		return false, nil
 	case err != nil:
 		return false, err
-	case isAnother(deleted, there.Sandbox.CreatedAt.Time):
+	case isOtherSandbox(deleted, there.Sandbox.CreatedAt.Time):
 		return false, fmt.Errorf("sandbox: %q: %w: somebody else had just made it in place of the one whose files were gone", name, ErrReplaced)
 	}
 	return false, nil

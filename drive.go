@@ -77,10 +77,7 @@ func (d *Drive) Mount(mode MountMode) Mount {
 // [*APIError] that matches [ErrConflict]. It makes one request, which is safe to
 // retry. Use [Client.GetDrive] where a mistyped name must not create a drive.
 func (c *Client) GetOrCreateDrive(ctx context.Context, name string, opts *DriveOptions) (*Drive, error) {
-	var o DriveOptions
-	if opts != nil {
-		o = *opts
-	}
+	o := orZero(opts)
 	if _, err := enter(ctx, c); err != nil {
 		return nil, err
 	}
@@ -135,10 +132,6 @@ func (c *Client) ForkDrive(ctx context.Context, source, name string) (*Drive, er
 	if err != nil {
 		return nil, err
 	}
-	return c.forkDrive(ctx, project, source, name)
-}
-
-func (c *Client) forkDrive(ctx context.Context, project, source, name string) (*Drive, error) {
 	return c.driveOp(ctx, project, &api.Request{Op: api.ForkDrive, Path: []string{source}, New: name, Query: projectQuery(project), Body: struct {
 		Name string `json:"name"`
 	}{name}})

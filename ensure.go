@@ -53,10 +53,7 @@ const maxEnsureID = 40
 // [Command.WaitForLog]. If the service does not let clients choose IDs, the error matches
 // [ErrCommandIDs]. If the program ends early, the error has its exit code and last line.
 func (s *Sandbox) EnsureCommand(ctx context.Context, id, name string, args []string, opts *EnsureOptions) (*Command, error) {
-	var o EnsureOptions
-	if opts != nil {
-		o = *opts
-	}
+	o := orZero(opts)
 	if _, err := enter(ctx, s); err != nil {
 		return nil, err
 	}
@@ -75,7 +72,7 @@ func (s *Sandbox) EnsureCommand(ctx context.Context, id, name string, args []str
 	cmd, err := withResume(ctx, s, func(cur *Session) (*Command, error) {
 		if o.Port != 0 {
 			if _, err := cur.URL(o.Port); err != nil {
-				return nil, err // rather than start what can't get ready
+				return nil, err // the program could never be ready
 			}
 		}
 		return cur.ensure(ctx, id, name, args, *run)

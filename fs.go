@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,20 +119,17 @@ func readAll(r io.Reader, size int64) ([]byte, error) {
 //
 // The size is not checked below /proc and /sys, nor in a sandbox without the
 // program stat. A file that grows while it is read may look cut. If the
-// connection breaks, or the size can't be learned, Read returns the error;
+// connection breaks, or the size can't be determined, Read returns the error;
 // [FileSystem.DownloadFile] retries. Close waits at most five seconds for the
 // request for the size.
 //
 // The error matches [fs.ErrNotExist] if the file does not exist, and
 // [ErrNotFound] if the API says that the sandbox or session does not.
 func (f *FileSystem) Open(ctx context.Context, name string, opts *OpenOptions) (*FileReader, error) {
-	var o OpenOptions
-	if opts != nil {
-		o = *opts
-	}
+	o := orZero(opts)
 	r, err := openFile(ctx, f.on(), name, o.Cwd, nil)
 	if err == nil && !o.NoSizeCheck {
-		r.length = newLength(ctx, f.on(), r, joinCwd(o.Cwd, name), math.MaxInt64).start()
+		r.length = newSizeCheck(ctx, f.on(), r, joinCwd(o.Cwd, name), math.MaxInt64).start()
 	}
 	return r, err
 }
@@ -152,7 +150,7 @@ func (f *FileSystem) WriteFile(ctx context.Context, name string, data []byte, pe
 	if err == nil || errors.Is(err, ErrInvalid) {
 		return err
 	}
-	return &fs.PathError{Op: "open", Path: name, Err: fileReason(err)}
+	return &fs.PathError{Op: "open", Path: name, Err: apiFileError(err)}
 }
 
 // enterFile is enter for the path of a new file.
@@ -184,7 +182,7 @@ func (f *FileSystem) pathOp(ctx context.Context, op, name, program string, args 
 		return err
 	}
 	if _, err := f.tools(name).Run(ctx, program, args...); err != nil {
-		return &fs.PathError{Op: op, Path: name, Err: reason(err)}
+		return &fs.PathError{Op: op, Path: name, Err: programError(err)}
 	}
 	return nil
 }
@@ -197,7 +195,7 @@ func (f *FileSystem) linkOp(ctx context.Context, op, from, to, program string, a
 		}
 	}
 	if _, err := f.tools(from, to).Run(ctx, program, args...); err != nil {
-		return &os.LinkError{Op: op, Old: from, New: to, Err: reason(err)}
+		return &os.LinkError{Op: op, Old: from, New: to, Err: programError(err)}
 	}
 	return nil
 }
@@ -211,7 +209,7 @@ func (f *FileSystem) Mkdir(ctx context.Context, name string, perm fs.FileMode) e
 		return err
 	}
 	if err := f.on().mkdir(ctx, name); err != nil {
-		return &fs.PathError{Op: "mkdir", Path: name, Err: fileReason(err)}
+		return &fs.PathError{Op: "mkdir", Path: name, Err: apiFileError(err)}
 	}
 	return nil
 }
@@ -250,16 +248,9 @@ func (f *FileSystem) RemoveAll(ctx context.Context, name string) error {
 	if strings.Trim(name, "/") == "" { // GNU's rm refuses, BusyBox's does not
 		return &fs.PathError{Op: "RemoveAll", Path: name, Err: syscall.EPERM}
 	}
-	return f.pathOp(ctx, "RemoveAll", name, "rm", append([]string{"-r", "-f"}, coreutils.Operands(noSlash(name))...)...)
-}
-
-// noSlash removes trailing slashes, like os.RemoveAll: with them rm would empty
-// the directory that a symbolic link points to.
-func noSlash(name string) string {
-	if short := strings.TrimRight(name, "/"); short != "" {
-		return short
-	}
-	return name
+	// With a trailing slash, rm would empty the directory that a symbolic link points to.
+	args := append([]string{"-r", "-f"}, coreutils.Operands(strings.TrimRight(name, "/"))...)
+	return f.pathOp(ctx, "RemoveAll", name, "rm", args...)
 }
 
 // Rename renames (moves) a file or directory. An existing file is replaced, and
@@ -354,7 +345,7 @@ func (f *FileSystem) RealPath(ctx context.Context, name string) (string, error) 
 	}
 	out, err := f.tools(name).RealPath(ctx, name)
 	if err != nil {
-		return "", &fs.PathError{Op: "realpath", Path: name, Err: reason(err)}
+		return "", &fs.PathError{Op: "realpath", Path: name, Err: programError(err)}
 	}
 	return out, nil
 }
@@ -366,7 +357,7 @@ func (f *FileSystem) nameOp(ctx context.Context, op, name, program string, args 
 	}
 	out, err := f.tools(name).Query(ctx, program, args...)
 	if err != nil {
-		return "", &fs.PathError{Op: op, Path: name, Err: reason(err)}
+		return "", &fs.PathError{Op: op, Path: name, Err: programError(err)}
 	}
 	return out, nil
 }
@@ -381,7 +372,7 @@ func (f *FileSystem) Truncate(ctx context.Context, name string, size int64) erro
 		return &fs.PathError{Op: "truncate", Path: name, Err: syscall.EINVAL}
 	}
 	if err := f.tools(name).Truncate(ctx, name, size); err != nil {
-		return &fs.PathError{Op: "truncate", Path: name, Err: reason(err)}
+		return &fs.PathError{Op: "truncate", Path: name, Err: programError(err)}
 	}
 	return nil
 }
@@ -417,11 +408,7 @@ func (f *FileSystem) MkdirTemp(ctx context.Context, dir, pattern string) (string
 		suffix = ""
 	}
 	template := dir + prefix + random + suffix
-	out, err := f.nameOp(ctx, "mkdirtemp", template, "mktemp", append(args, coreutils.Operands(template)...)...)
-	if err != nil {
-		return "", err
-	}
-	return out, nil
+	return f.nameOp(ctx, "mkdirtemp", template, "mktemp", append(args, coreutils.Operands(template)...)...)
 }
 
 // Exists reports whether the named file exists and can be reached. It follows
@@ -447,7 +434,7 @@ func (f *FileSystem) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, e
 	}
 	list, err := f.tools(name).List(ctx, name)
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: reason(err)}
+		return nil, &fs.PathError{Op: "open", Path: name, Err: programError(err)}
 	}
 	return dirEntries(list), nil
 }
@@ -508,28 +495,20 @@ func (e *FSError) Unwrap() []error {
 	return errs
 }
 
-// errnoOfAPI returns the errno that an API error about a file corresponds to.
-func errnoOfAPI(e *APIError) syscall.Errno {
-	if errno := api.FileErrno(e.Code, e.Message); errno != 0 {
-		return errno
-	}
-	return coreutils.Errno(e.Message)
-}
-
-// fileReason converts an API error about a file to an FSError that wraps it.
+// apiFileError converts an API error about a file to an FSError that wraps it.
 // Other errors are returned unchanged.
-func fileReason(err error) error {
+func apiFileError(err error) error {
 	if e, ok := errors.AsType[*APIError](err); ok {
-		if errno := errnoOfAPI(e); errno != 0 {
+		if errno := cmp.Or(api.FileErrno(e.Code, e.Message), coreutils.Errno(e.Message)); errno != 0 {
 			return &FSError{errno: errno, Message: e.Message, err: err}
 		}
 	}
 	return err
 }
 
-// reason converts the failure of a program to an *FSError. Other errors are
+// programError converts the failure of a program to an *FSError. Other errors are
 // returned unchanged.
-func reason(err error) error {
+func programError(err error) error {
 	if e, ok := errors.AsType[*coreutils.Error](err); ok {
 		return &FSError{errno: e.Errno, command: e.Command, exitCode: e.ExitCode, Message: e.Message}
 	}
@@ -553,7 +532,7 @@ func (f *FileSystem) stat(ctx context.Context, op, name string, follow bool) (fs
 	}
 	st, err := f.tools(name).Stat(ctx, name, follow)
 	if err != nil {
-		return nil, &fs.PathError{Op: op, Path: name, Err: reason(err)}
+		return nil, &fs.PathError{Op: op, Path: name, Err: programError(err)}
 	}
 	return &fileInfo{name: path.Base(name), stat: *st}, nil
 }

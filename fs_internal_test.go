@@ -12,7 +12,7 @@ import (
 
 // failed returns the error of a failed program.
 func failed(exitCode int, stderr string) error {
-	return reason(coreutils.NewError("rm", exitCode, stderr))
+	return programError(coreutils.NewError("rm", exitCode, stderr))
 }
 
 func TestFSErrorIs(t *testing.T) {

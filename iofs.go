@@ -333,7 +333,7 @@ func (f *ioFile) start() (*FileReader, error) {
 	if err == nil && f.info.Mode().IsRegular() {
 		// Request the size only if the file is shorter than before: it may have been
 		// truncated.
-		r.length = newLength(f.fsys.ctx, f.fsys.fsys.on(), r, p, f.info.Size())
+		r.length = newSizeCheck(f.fsys.ctx, f.fsys.fsys.on(), r, p, f.info.Size())
 	}
 	return r, err
 }

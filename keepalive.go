@@ -27,19 +27,11 @@ type KeepAliveOptions struct {
 }
 
 func (o *KeepAliveOptions) withDefaults() (KeepAliveOptions, error) {
-	var k KeepAliveOptions
-	if o != nil {
-		k = *o
-	}
+	k := orZero(o)
 	if err := cmp.Or(checkDuration("Margin", k.Margin), checkDuration("Step", k.Step)); err != nil {
 		return k, err
 	}
-	if k.Margin == 0 {
-		k.Margin = time.Minute
-	}
-	if k.Step == 0 {
-		k.Step = 5 * time.Minute
-	}
+	k.Margin, k.Step = cmp.Or(k.Margin, time.Minute), cmp.Or(k.Step, 5*time.Minute)
 	return k, nil
 }
 
@@ -63,7 +55,7 @@ func (s *Sandbox) KeepAlive(ctx context.Context, opts *KeepAliveOptions) error {
 	if err != nil {
 		return err
 	}
-	// Another call may change what is known here without a request of this one.
+	// Another call may extend or replace the session, which this handle then knows.
 	look := min(max(o.Margin/8, time.Millisecond), time.Second)
 	for {
 		pause := look
@@ -113,13 +105,13 @@ func (s *Sandbox) EnsureTimeLeft(ctx context.Context, least, most time.Duration)
 // ensureTimeLeft is EnsureTimeLeft, but may return a temporary error.
 func (s *Sandbox) ensureTimeLeft(ctx context.Context, least, most time.Duration) error {
 	if _, err := enter(ctx, s); err != nil {
-		return err // it may have been deleted since the last time
+		return err // another call may have deleted the sandbox
 	}
 	cur := s.CurrentSession()
 	if cur == nil || cur.status() != StatusRunning {
 		return nil
 	}
-	if w := cur.wire(); w.Timeout == 0 { // of a response that did not say
+	if w := cur.wire(); w.Timeout == 0 { // the response omitted it
 		if err := cur.Refresh(ctx); err != nil {
 			return s.keepAliveError(err)
 		}
@@ -167,7 +159,7 @@ func (s *Session) extendTo(ctx context.Context, least, most time.Duration) error
 	if err == nil || isTemporary(err) || errors.Is(err, ErrUnauthorized) {
 		return err
 	}
-	// What is known here may be old.
+	// The handle's state may be outdated.
 	if err := s.Refresh(ctx); err != nil {
 		return err
 	}

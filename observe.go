@@ -11,9 +11,9 @@ import (
 	"github.com/go-vercel/sandbox/observe"
 )
 
-// Observer returns an observer that passes events on to those of the client, and
-// to its log, for packages with events of their own, such as package pool. It is
-// nil if the client has neither.
+// Observer returns an observer that forwards events to the client's Observer and Logger.
+// Packages with events of their own, such as package pool, use it. It is nil if the client
+// has neither.
 func (c *Client) Observer() observe.Observer {
 	if c == nil || !c.api.Observed() {
 		return nil
@@ -21,7 +21,7 @@ func (c *Client) Observer() observe.Observer {
 	return c.api.Observer()
 }
 
-// Observer is that of the sandbox's client; see [Client.Observer].
+// Observer returns the observer of the sandbox's client; see [Client.Observer].
 func (s *Sandbox) Observer() observe.Observer {
 	if c, err := s.client(); err == nil {
 		return c.Observer()
@@ -53,12 +53,6 @@ func endEvent(e *api.Span, err error) {
 		e.Outcome = observe.Exit
 	}
 	e.End(err)
-}
-
-// reportEvent reports an event without a duration.
-func (c *Client) reportEvent(ctx context.Context, e observe.Event) {
-	_, told := c.api.Begin(ctx, e)
-	told.End(nil)
 }
 
 // outcome returns the word for an error of this package.
@@ -107,8 +101,8 @@ func attrs(e observe.Event) []slog.Attr { return e.LogValue().Group()[1:] }
 // contains everything about it.
 var records = map[observe.Kind]struct {
 	message string
-	well    slog.Level // if the outcome is as it should be
-	failed  slog.Level // if it failed for another reason than a response's
+	well    slog.Level // of a success
+	failed  slog.Level // of a failure that is not a response of the API
 }{
 	observe.Operation: {"sandbox request", slog.LevelDebug, slog.LevelWarn},
 	observe.Command:   {"sandbox command", slog.LevelDebug, slog.LevelError},
@@ -154,7 +148,7 @@ func record(e *observe.Event) (message string, level slog.Level) {
 		level = slog.LevelError
 	case observe.Deadline, api.Foreign.String(), api.Busy.String(), api.TimedOut.String(), api.RateLimited.String():
 		level = slog.LevelWarn
-	default: // the service's response, which the caller deals with
+	default: // a response that the caller handles
 		level = slog.LevelDebug
 	}
 	return r.message + ": " + strings.ReplaceAll(e.Outcome, "_", " "), level

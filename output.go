@@ -34,12 +34,7 @@ type segment struct {
 	length int
 }
 
-func (o *output) add(stream string, data string) {
-	o.text.WriteString(data)
-	o.addSegment(stream, len(data))
-}
-
-func (o *output) addBytes(stream string, data []byte) {
+func (o *output) add(stream string, data []byte) {
 	o.text.Write(data)
 	o.addSegment(stream, len(data))
 }
@@ -90,7 +85,7 @@ func (f *follower) deliver(o *CommandOptions) (*output, error) {
 			w = o.Stderr
 		}
 		if w == nil {
-			kept.addBytes(stream, data)
+			kept.add(stream, data)
 			return nil
 		}
 		if err := writeAll(w, data); err != nil {
@@ -104,7 +99,7 @@ func (f *follower) deliver(o *CommandOptions) (*output, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A stream that produced nothing is known, even though it has a writer.
+	// Of a stream that was empty nothing is missing, although it has a writer.
 	stdout, stderr := f.Delivered()
 	kept.noStdout = kept.noStdout && stdout
 	kept.noStderr = kept.noStderr && stderr

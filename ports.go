@@ -54,16 +54,11 @@ func checkPorts(field string, ports []int) error {
 }
 
 func (o *WaitForPortOptions) withDefaults() (WaitForPortOptions, error) {
-	var w WaitForPortOptions
-	if o != nil {
-		w = *o
-	}
+	w := orZero(o)
 	if w.Status != 0 && (w.Status < 100 || w.Status > 999) {
 		return w, invalid("Status", "%d is not an HTTP status", w.Status)
 	}
-	if w.Path == "" {
-		w.Path = "/"
-	}
+	w.Path = cmp.Or(w.Path, "/")
 	if !strings.HasPrefix(w.Path, "/") {
 		return w, invalid("Path", "%q does not begin with /", w.Path)
 	}
@@ -177,17 +172,17 @@ func (o *WaitForPortOptions) attempt(ctx context.Context, address string) error 
 		return nil
 	case o.Status != 0:
 		return fmt.Errorf("status %d instead of %d%s", resp.StatusCode, o.Status, excerpt(text))
-	case slices.Contains(notTheServers, resp.StatusCode):
+	case slices.Contains(gatewayStatuses, resp.StatusCode):
 		return fmt.Errorf("status %d%s", resp.StatusCode, excerpt(text))
 	}
 	return nil
 }
 
-// notTheServers are statuses with which something in front of a server reports that the
+// gatewayStatuses are statuses with which something in front of a server reports that the
 // server is not available: proxies, and the platform's edge for a session that has ended
 // (410) or is ending (422). If a server itself responds with one of them, set
 // [WaitForPortOptions].Status.
-var notTheServers = []int{
+var gatewayStatuses = []int{
 	http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusGone, http.StatusUnprocessableEntity,
 }
 

@@ -75,9 +75,9 @@ type program struct {
 	paths []string
 	// env is added to the sandbox's environment.
 	env Env
-	// spared programs continue when the context ends: they change something that
-	// is better finished, or end at once.
-	spared bool
+	// outlives is set for programs that continue when the context ends, because they
+	// change something that should be completed, or end at once.
+	outlives bool
 }
 
 // run runs the program and waits for its end. A non-zero exit code is a result.
@@ -97,13 +97,13 @@ func (p program) command(ctx context.Context, on target, name string, args []str
 	if _, user := on.(*User); user || slices.ContainsFunc(p.paths, func(name string) bool { return !path.IsAbs(name) }) {
 		dir = ""
 	}
-	o := &CommandOptions{Cwd: dir, Env: p.env, Sudo: p.sudo, Stdout: p.stdout, Stderr: complaints, KillOnCancel: !p.spared}
+	o := &CommandOptions{Cwd: dir, Env: p.env, Sudo: p.sudo, Stdout: p.stdout, Stderr: complaints, KillOnCancel: !p.outlives}
 	if o.Stdout == nil {
 		o.Stdout = reply
 	}
 	done, err := on.RunCommand(ctx, name, args, o)
 	if err != nil {
-		if broken, ok := errors.AsType[*StreamError](err); ok && p.spared && broken.Code == codeWriteFailed {
+		if broken, ok := errors.AsType[*StreamError](err); ok && p.outlives && broken.Code == codeWriteFailed {
 			if c, clientErr := on.client(); clientErr == nil {
 				late, cancel := engine.Late(ctx, engine.KillGrace)
 				defer cancel()
@@ -164,7 +164,7 @@ func readCommand(ctx context.Context, t target, path, name string, args []string
 		}
 		done, err := p.run(ctx, t)
 		if r.result = done; err == nil && done.ExitCode != 0 && (whole == nil || !whole(done)) {
-			err = reason(coreutils.NewError(name, done.ExitCode, done.Stderr))
+			err = programError(coreutils.NewError(name, done.ExitCode, done.Stderr))
 		}
 		pw.CloseWithError(err) // nil is io.EOF
 	}()

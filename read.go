@@ -40,7 +40,7 @@ type FileReader struct {
 	size   int64
 	read   int64
 	meter  *meter
-	length *length // what the content is compared with at its end
+	length *sizeCheck // what the content is compared with at its end
 
 	// The event for observers; over is set once they have it.
 	event  api.Span
@@ -95,7 +95,7 @@ func missingFile(err error) error {
 		}
 		return &FSError{errno: syscall.ENOENT, Message: e.Message}
 	}
-	return fileReason(err)
+	return apiFileError(err)
 }
 
 // Size returns the length of the file in bytes, or -1 if the sandbox did not
@@ -170,10 +170,11 @@ func (r *FileReader) Close() error {
 	return r.body.Close()
 }
 
-// length is the size of a file, requested while the content arrives. The announced size
-// of a response proves nothing: the service announces none, and a caching proxy announces
-// the size that it has received. A nil length checks nothing.
-type length struct {
+// sizeCheck compares the content of a file with its size, which it requests while the
+// content arrives. The announced size of a response proves nothing: the service announces
+// none, and a caching proxy announces the size that it has received. A nil sizeCheck checks
+// nothing.
+type sizeCheck struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	stat   func() (int64, error)
@@ -187,15 +188,15 @@ type length struct {
 	err   error
 }
 
-// newLength prepares to request the size of the file at name, whose content r transfers.
+// newSizeCheck prepares to request the size of the file at name, whose content r transfers.
 // It returns nil for content that marks its own end, and for files of the kernel, whose
 // size has no meaning.
-func newLength(ctx context.Context, t target, r *FileReader, name string, enough int64) *length {
+func newSizeCheck(ctx context.Context, t target, r *FileReader, name string, enough int64) *sizeCheck {
 	clean := path.Clean(name)
 	if _, marked := r.body.(encodedBody); marked || strings.HasPrefix(clean, "/proc/") || strings.HasPrefix(clean, "/sys/") {
 		return nil
 	}
-	l := &length{ctx: ctx, enough: enough, turn: make(chan struct{}, 1)}
+	l := &sizeCheck{ctx: ctx, enough: enough, turn: make(chan struct{}, 1)}
 	ctx, l.cancel = context.WithCancel(ctx)
 	l.stat = func() (int64, error) {
 		if ctx.Err() != nil {
@@ -214,7 +215,7 @@ func newLength(ctx context.Context, t target, r *FileReader, name string, enough
 }
 
 // query makes one request and keeps its answer.
-func (l *length) query() (int64, error) {
+func (l *sizeCheck) query() (int64, error) {
 	l.turn <- struct{}{}
 	defer func() { <-l.turn }()
 	if !l.asked {
@@ -225,7 +226,7 @@ func (l *length) query() (int64, error) {
 }
 
 // start requests the size in the background.
-func (l *length) start() *length {
+func (l *sizeCheck) start() *sizeCheck {
 	if l != nil {
 		go func() { _, _ = l.query() }() // check queries again and gets the same answer
 	}
@@ -251,7 +252,7 @@ func hasNoSize(err error) bool {
 
 // check returns a brokenError if the file has more than n bytes, and another error if its
 // size can't be determined.
-func (l *length) check(n int64) error {
+func (l *sizeCheck) check(n int64) error {
 	if l == nil || n >= l.enough {
 		return nil
 	}
@@ -268,7 +269,7 @@ func (l *length) check(n int64) error {
 }
 
 // stop cancels the request for the size and waits for it to end.
-func (l *length) stop() {
+func (l *sizeCheck) stop() {
 	if l != nil {
 		l.cancel()
 		_, _ = l.query()

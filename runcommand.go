@@ -30,9 +30,9 @@ type CommandOptions struct {
 	Env Env
 	// Sudo runs the command as root.
 	Sudo bool
-	// Timeout is how long the command may run, from 100 ms to 5 hours. It is
-	// then killed, with exit code 137 and [CommandResult.TimedOut]. Zero means no limit except the
-	// session's.
+	// Timeout is how long the command may run, from 100 ms to 5 hours. It is then killed:
+	// it ends with exit code 137, and [CommandResult.TimedOut] is set. Zero means no limit
+	// except the session's.
 	Timeout time.Duration
 	// Stdout and Stderr receive the output as it arrives. At most one goroutine
 	// at a time calls Write; if both are the same writer, it receives the
@@ -41,13 +41,12 @@ type CommandOptions struct {
 	// fetch it again.
 	Stdout, Stderr io.Writer
 	// KillOnCancel kills the command and its children, as [Command.SignalTree]
-	// does with [SIGKILL], if the context of RunCommand or StartCommand ends
-	// while it runs, or if a writer fails; if the children can't be reached, the
-	// error matches [ErrChildren], and if it is not known whether the command was,
-	// [ErrOutcomeUnknown]. Otherwise the command continues and only the call ends.
-	// With KillOnCancel the call may take up to five seconds to return after the
-	// context has ended, if the API has not yet responded to the start, or does not
-	// respond to the kill.
+	// does with [SIGKILL], if the context of RunCommand or StartCommand ends while it
+	// runs, or if a writer fails. Without KillOnCancel only the call ends, and the
+	// command continues. If the children can't be reached, the error matches
+	// [ErrChildren]; if it is unknown whether the command was killed, it matches
+	// [ErrOutcomeUnknown]. The call returns at most five seconds after the context has
+	// ended, even if the API does not respond to the start or to the kill.
 	KillOnCancel bool
 	// ID identifies the command within its session: at most 64 letters, digits,
 	// underscores and dashes, not used before in this session. A program that
@@ -142,9 +141,9 @@ func (o *StartOptions) command() *CommandOptions {
 // by its ID, for five seconds, or for 45 seconds while the API can't be
 // reached; if it is still unknown whether the command started, the error
 // matches [ErrOutcomeUnknown]. A broken stream is reopened, each byte of output
-// is delivered once, and the exit code is the process's own. What is not UTF-8
-// arrives as U+FFFD, unless Binary is set. If that fails, or
-// a writer fails, the error is a [*StreamError] with the command's ID.
+// is delivered once, and the exit code is the process's own. If the stream can't be
+// reopened, or a writer fails, the error is a [*StreamError] with the command's ID.
+// Output that is not UTF-8 arrives as U+FFFD, unless Binary is set.
 //
 // If ctx ends, RunCommand returns as soon as a pending Write has returned, and
 // the command continues unless KillOnCancel is set.
@@ -198,10 +197,7 @@ func (c *Client) beginCommand(ctx context.Context, on named, name string, args [
 
 func (s *Session) runCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (r commandRun, err error) {
 	r.session = s.ID()
-	var o CommandOptions
-	if opts != nil {
-		o = *opts
-	}
+	o := orZero(opts)
 	cmd, f, err := s.begin(ctx, ctx, name, args, &o, true)
 	if err != nil {
 		return r, err

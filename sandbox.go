@@ -381,7 +381,7 @@ type GetOptions struct {
 	NoResume bool
 	// OnResume is called when this call, or a later one on the returned handle,
 	// starts a session of a stopped sandbox, before that call continues. Use it to
-	// start what does not outlive a session, such as servers. See [Hook].
+	// start servers and other programs that end with a session. See [Hook].
 	OnResume Hook
 	// Extra holds parameters of the API that this version has no field for, by
 	// their names in the query. The values are never shown.
@@ -391,9 +391,9 @@ type GetOptions struct {
 // Format prints the options without values that may be secret, for every verb.
 func (o GetOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 
-// Get returns the sandbox with the given name and starts it if it is stopped,
-// unless [GetOptions].NoResume is set, as whatever only looks should set it. It
-// makes one request, and starts a machine if it resumes the sandbox.
+// Get returns the sandbox with the given name and starts it if it is stopped, with one
+// request. Set [GetOptions].NoResume to only look at it: a stopped sandbox then starts no
+// machine.
 //
 // If the sandbox does not exist, the error matches [ErrNotFound]. If it would have
 // to be started but its files are gone, the error matches
@@ -413,10 +413,7 @@ func (c *Client) Get(ctx context.Context, name string, opts *GetOptions) (*Sandb
 
 // lookUp is Get without the hooks.
 func (c *Client) lookUp(ctx context.Context, name string, opts *GetOptions) (*Sandbox, error) {
-	var o GetOptions
-	if opts != nil {
-		o = *opts
-	}
+	o := orZero(opts)
 	if _, err := enter(ctx, c); err != nil {
 		return nil, err
 	}
@@ -437,7 +434,8 @@ func (c *Client) lookUp(ctx context.Context, name string, opts *GetOptions) (*Sa
 	}
 	sb := newSandbox(c, project, resp, o.OnResume)
 	if resp.Resumed {
-		c.reportEvent(ctx, observe.Event{Kind: observe.Resume, Sandbox: sb.Name(), Session: resp.Session.ID, Cause: causeGet, Start: start})
+		_, e := c.api.Begin(ctx, observe.Event{Kind: observe.Resume, Sandbox: sb.Name(), Session: resp.Session.ID, Cause: causeGet, Start: start})
+		e.End(nil)
 	}
 	return sb, nil
 }
@@ -502,10 +500,7 @@ func (o UpdateOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o
 // each, and another if the running session is not the one that the handle
 // knows. All other settings take effect when the next session starts.
 func (s *Sandbox) Update(ctx context.Context, opts *UpdateOptions) error {
-	var o UpdateOptions
-	if opts != nil {
-		o = *opts
-	}
+	o := orZero(opts)
 	c, err := enter(ctx, s)
 	if err != nil {
 		return err
@@ -537,7 +532,7 @@ func (s *Sandbox) Update(ctx context.Context, opts *UpdateOptions) error {
 		cur = s.CurrentSession()
 	}
 	if o.Ports != nil && resp.Routes != nil {
-		cur.setRoutes(resp.Routes)
+		cur.set(wire.Session{}, resp.Routes)
 	}
 	if info := cur.wire(); o.Timeout > 0 && Status(info.Status) == StatusRunning {
 		if more := o.Timeout - time.Duration(info.Timeout); more > 0 {

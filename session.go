@@ -81,12 +81,6 @@ func (s *Session) set(data wire.Session, routes []wire.Route) {
 	}
 }
 
-func (s *Session) setRoutes(routes []wire.Route) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.routes = routes
-}
-
 // ID returns the session's ID.
 func (s *Session) ID() string { return s.wire().ID }
 

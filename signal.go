@@ -179,7 +179,7 @@ func (c *Command) runTree(ctx context.Context, client *Client, sig Signal, all s
 	for root := false; ; root = true {
 		name, args := coreutils.Carry("sh", []string{"-c", engine.TreeScript, "sh", strconv.Itoa(int(sig)), c.treeToken(), all})
 		found := &engine.TreeFound{}
-		res, err := program{name: name, args: args, sudo: root, stdout: found, spared: true}.run(ctx, session)
+		res, err := program{name: name, args: args, sudo: root, stdout: found, outlives: true}.run(ctx, session)
 		if err != nil {
 			if found.Found() {
 				return false, nil

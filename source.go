@@ -19,13 +19,12 @@ func sourceToWire(field string, s Source) (any, error) {
 	return s.source()
 }
 
-// GitSource clones a repository: with an image into a folder of the working
-// directory that has the repository's name, and with a Runtime into the working
-// directory itself.
+// GitSource clones a repository. In a sandbox with a Runtime, the working directory
+// becomes the clone; with an image, a folder in it that has the repository's name.
 type GitSource struct {
-	// URL is the repository's address: one of https that the platform reaches.
-	// Those of ssh, such as git@github.com:a/b.git, and paths are refused. A user,
-	// a password and a query in it are never shown.
+	// URL is the repository's https address, which the platform must be able to reach.
+	// Addresses of ssh, such as git@github.com:a/b.git, and paths are refused. A user, a
+	// password and a query in it are never shown.
 	URL string `secret:"url"`
 	// Username and Password are the credentials of a private repository; a
 	// token is given as the password. They are never shown.

@@ -23,9 +23,9 @@ type StopOptions struct {
 type StopResult struct {
 	Session SessionInfo
 	// Snapshot is the snapshot that was taken; nil if none was. With NoWait, and
-	// from [Session.Stop], it is nil as well unless the response reported it,
-	// which that of the platform may do too early for. [Info].CurrentSnapshotID
-	// is the snapshot that the next session starts from.
+	// from [Session.Stop], it is nil as well if the platform responded before the
+	// snapshot was complete. [Info].CurrentSnapshotID is the snapshot that the next
+	// session starts from.
 	Snapshot *SnapshotInfo
 }
 
@@ -46,9 +46,8 @@ var (
 // snapshot of a persistent sandbox is the one that forks and new sessions start
 // from. By default Stop waits for both: it polls every half second, less often
 // if the rate limit is nearly used up, and looks the snapshot up, which usually
-// takes three to seven requests.
-// After three minutes it returns an error along with the result. If ctx ends
-// first, the session stops nevertheless.
+// takes three to seven requests. After three minutes it returns an error along with
+// the result. If ctx ends first, the session stops nevertheless.
 func (s *Sandbox) Stop(ctx context.Context, opts *StopOptions) (*StopResult, error) {
 	c, err := enter(ctx, s)
 	if err != nil {
@@ -100,8 +99,8 @@ func (s *Sandbox) stop(ctx context.Context, c *Client, opts *StopOptions) (*Stop
 	return stopResult(resp), err
 }
 
-// stopSession stops a session of the sandbox, and reports whether it had ended
-// before: it has saved its files long since then, if it did.
+// stopSession stops a session of the sandbox. over reports that the session had ended
+// before, so that it saves no more files.
 func (s *Sandbox) stopSession(ctx context.Context, cur *Session) (resp *wire.StopResponse, over bool, err error) {
 	over = !isLive(cur.Info().Status)
 	if resp, err = cur.stop(ctx); err != nil {
@@ -317,15 +316,15 @@ func (s *Sandbox) Delete(ctx context.Context, opts *DeleteOptions) error {
 	s.st.mu.Lock()
 	s.st.deleted = true
 	s.st.mu.Unlock()
-	if isAnother(deleted, info.CreatedAt.Time) {
-		return fmt.Errorf("sandbox: %q: %w: somebody else had just made it in place of this one", info.Name, ErrReplaced)
+	if isOtherSandbox(deleted, info.CreatedAt.Time) {
+		return fmt.Errorf("sandbox: %q: %w: another client had just created it", info.Name, ErrReplaced)
 	}
 	return nil
 }
 
-// isAnother reports whether a sandbox that was deleted, if it is known, is not
+// isOtherSandbox reports whether a sandbox that was deleted, if it is known, is not
 // the one that was created at the given time.
-func isAnother(deleted *wire.Sandbox, created time.Time) bool {
+func isOtherSandbox(deleted *wire.Sandbox, created time.Time) bool {
 	return deleted != nil && !deleted.CreatedAt.IsZero() && !created.IsZero() && !deleted.CreatedAt.Equal(created)
 }
 

@@ -43,7 +43,7 @@ func (e userError) Unwrap() []error {
 
 // accountStep runs one program of an operation on users and returns its output.
 func (s *Sandbox) accountStep(ctx context.Context, action string, sudo bool, name string, args ...string) (string, error) {
-	done, err := program{name: name, args: args, sudo: sudo, spared: true}.run(ctx, s)
+	done, err := program{name: name, args: args, sudo: sudo, outlives: true}.run(ctx, s)
 	if err != nil {
 		return "", err
 	}
@@ -283,10 +283,7 @@ func (u *User) begin(ctx, live context.Context, name string, args []string, o *C
 
 // wrap converts a command of the user to one of the sandbox.
 func (u *User) wrap(name string, args []string, opts *CommandOptions) (string, []string, *CommandOptions, error) {
-	var o CommandOptions
-	if opts != nil {
-		o = *opts
-	}
+	o := orZero(opts)
 	if o.Sudo {
 		return name, args, &o, nil
 	}

@@ -96,11 +96,6 @@ func checkRange(field string, d, least, most time.Duration) error {
 	return nil
 }
 
-// checkTimeout refuses a timeout that no session can have.
-func checkTimeout(field string, d time.Duration) error {
-	return checkRange(field, d, wire.MinTimeout, wire.MaxTimeout)
-}
-
 // checkVCPUs refuses sizes that no sandbox can have.
 func checkVCPUs(field string, n int) error {
 	switch {

@@ -160,7 +160,7 @@ func (w *FileWriter) fail(op string, err error) {
 	if w.ctx.Err() != nil {
 		err = api.ContextError(w.ctx)
 	}
-	w.err = &fs.PathError{Op: op, Path: w.name, Err: reason(fileReason(err))}
+	w.err = &fs.PathError{Op: op, Path: w.name, Err: programError(apiFileError(err))}
 }
 
 // flush uploads the buffer as a piece, waits for the join of the previous piece, and
@@ -260,7 +260,7 @@ func (f *FileSystem) discard(ctx context.Context, paths ...string) {
 	name, args := coreutils.Carry("rm", append([]string{"-f", "--"}, paths...))
 	for range 2 { // the first request may be lost
 		attempt, stop := context.WithTimeout(ctx, cleanupTime/2)
-		_, err := program{name: name, args: args, paths: paths, spared: true}.run(attempt, on)
+		_, err := program{name: name, args: args, paths: paths, outlives: true}.run(attempt, on)
 		timedOut := attempt.Err() != nil
 		stop()
 		if !timedOut && !interrupted(err) {
@@ -298,7 +298,7 @@ func (f *FileSystem) AppendFile(ctx context.Context, name string, data []byte) e
 		err = user.ownParents(ctx, name)
 	}
 	if err != nil {
-		return &fs.PathError{Op: "append", Path: name, Err: reason(err)}
+		return &fs.PathError{Op: "append", Path: name, Err: programError(err)}
 	}
 	return nil
 }
@@ -348,7 +348,7 @@ func (f *FileSystem) uploadPiece(ctx context.Context, data []byte) (p coreutils.
 	err = send(ctx, f.on(), func(string) (iter.Seq2[tarball.Entry, error], error) {
 		file.Name = "tmp/.piece-" + rand.Text()
 		tried = append(tried, "/"+file.Name)
-		return alone(file), nil
+		return singleEntry(file), nil
 	}, nil)
 	if user, ok := f.on().(*User); ok && err == nil {
 		err = user.own(ctx, []tarball.Entry{file})

@@ -26,7 +26,7 @@ type Failure struct {
 	Sandbox   string // the sandbox's name, from the path or the session
 	Session   string // the session's ID, from the path
 	Command   string // the command's ID, from the path
-	Object    string // the snapshot\'s ID or the drive\'s name, from the path
+	Object    string // the snapshot's ID or the drive's name, from the path
 	As        string // whose credentials were refused
 	Attempts  int
 	Uncertain bool // a request that may have taken effect received no clear response
