@@ -44,7 +44,7 @@ const (
 //
 // An error of the delivery is returned by a later Write or by Close. It matches
 // [io.ErrClosedPipe] if the command has ended or closed its input, and
-// [ErrOutcomeUnknown] if a response was lost and nothing tells what arrived.
+// [ErrOutcomeUnknown] if a response was lost and it is unknown what arrived.
 func (c *Command) Stdin(ctx context.Context) io.WriteCloser {
 	w := &stdinWriter{ctx: ctx, cmd: c, wake: make(chan struct{}, 1), room: make(chan struct{}, 1), done: make(chan struct{})}
 	client, err := enter(ctx, c)
@@ -113,7 +113,7 @@ const noInput = "the command reads no input; start it with AttachStdin"
 
 func (e closedPipeError) Error() string {
 	if e.unsure {
-		return io.ErrClosedPipe.Error() + ": the command is gone, and what became of the end of its input is not known"
+		return io.ErrClosedPipe.Error() + ": the command has ended, and may not have received the end of its input"
 	}
 	if api, ok := e.api.(*APIError); ok && api.Code == "command_stdin_unavailable" {
 		return io.ErrClosedPipe.Error() + ": " + noInput
@@ -128,8 +128,8 @@ func (e closedPipeError) Unwrap() []error {
 	return []error{io.ErrClosedPipe, e.api}
 }
 
-// undelivered is the error of a writer that was given more than what its last
-// request had: that has surely not arrived.
+// undelivered returns the error for a writer that accepted more input than its last request
+// contained. The rest has certainly not arrived.
 func undelivered(err error) error {
 	if gone, ok := errors.AsType[closedPipeError](err); ok {
 		gone.unsure = false
@@ -221,8 +221,8 @@ func (w *stdinWriter) run() {
 	close(w.done)
 }
 
-// next waits for data to send and returns it; spare becomes the buffer of the
-// next writes. last means that the input ends after it.
+// next waits for data to send and returns it. spare becomes the buffer of later writes.
+// last means that the input ends after the data.
 func (w *stdinWriter) next(spare []byte) (data []byte, last bool, err error) {
 	var delay <-chan time.Time
 	for {
@@ -245,7 +245,7 @@ func (w *stdinWriter) next(spare []byte) (data []byte, last bool, err error) {
 		case <-delay:
 			closed := make(chan time.Time)
 			close(closed)
-			delay = closed // it is over
+			delay = closed // always ready
 		case <-w.ctx.Done():
 			return nil, false, api.ContextError(w.ctx)
 		}
@@ -267,8 +267,8 @@ type stdinBody struct {
 	Close  bool   `json:"close,omitempty"`
 }
 
-// resend delivers what an earlier writer has lost: if it arrived after other data
-// at its position, the sandbox would skip one of them as known.
+// resend delivers the input that an earlier writer has lost. New data at the same position
+// would be skipped if the lost data arrived first, or the other way round.
 func (w *stdinWriter) resend() error {
 	if len(w.lost.data) == 0 {
 		return nil
@@ -308,7 +308,7 @@ func (w *stdinWriter) send(data []byte, last bool) (err error) {
 		}
 		switch {
 		case err == nil && written == nil:
-			w.at = w.end // the sandbox does not count
+			w.at = w.end // the sandbox does not report how much it received
 			return nil
 		case err == nil && w.at == w.end:
 			return nil
@@ -325,7 +325,7 @@ func (w *stdinWriter) send(data []byte, last bool) (err error) {
 		}
 		if gone, ok := errors.AsType[closedPipeError](err); ok {
 			if w.at == w.end {
-				return nil // it had everything
+				return nil // it received everything
 			}
 			gone.unsure = w.uncertain
 			return gone
@@ -343,7 +343,7 @@ func (w *stdinWriter) advance(written *int64) error {
 	case w.at < 0:
 		w.at, w.end = *written, *written
 	case *written < w.at || *written > w.end:
-		return fmt.Errorf("sandbox: writing to command %s: it was given %d bytes where %d to %d were expected: somebody else writes as well, or what was sent is lost",
+		return fmt.Errorf("sandbox: writing to command %s: it reports %d bytes of input instead of %d to %d: another client writes too, or input was lost",
 			w.cmd.ID(), *written, w.at, w.end)
 	case *written > w.at:
 		w.at, w.failures, w.lastGain = *written, 0, time.Now()
@@ -352,8 +352,8 @@ func (w *stdinWriter) advance(written *int64) error {
 	return nil
 }
 
-// request makes one request. written is how much the command has received so
-// far, which even an error response may report.
+// request makes one request. written is how much the command has received so far. An error
+// response may report it too.
 func (w *stdinWriter) request(body *stdinBody) (written *int64, err error) {
 	ctx, cancel := context.WithTimeout(w.ctx, stdinTimeout)
 	defer cancel()
@@ -429,8 +429,8 @@ func (w *stdinWriter) pause(err error, least time.Duration) error {
 	return api.Pause(w.ctx, max(least, min(limits.Wait<<min(w.failures-1, 16), stdinMaxWait)))
 }
 
-// queryOffset asks how much the command has received. If the sandbox does not count, that
-// is an error only if the number is needed.
+// queryOffset asks how much the command has received. If the sandbox does not report it,
+// that is an error only if the number is needed.
 func (w *stdinWriter) queryOffset() error {
 	for {
 		began := time.Now()

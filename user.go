@@ -114,9 +114,8 @@ func checkUserName(field, name string) error {
 // fails, the error wraps an [*ExitError]; the user then exists, and
 // [Sandbox.AsUser] returns it.
 //
-// It makes one request: all steps are run by one command, as are those of the
-// other calls that need several. If the sandbox's user may not use sudo, each
-// step is a command of its own.
+// It makes one request: like other calls that need several steps, it runs them in one
+// command.
 func (s *Sandbox) CreateUser(ctx context.Context, username string) (*User, error) {
 	const taken = 9 // useradd's exit code
 	if _, err := enter(ctx, s); err != nil {
@@ -175,7 +174,7 @@ type User struct {
 	sandbox  *Sandbox
 	username string
 	home     string
-	known    atomic.Bool // it exists
+	known    atomic.Bool // the user is known to exist
 }
 
 var _ target = (*User)(nil)
@@ -197,11 +196,11 @@ func (u *User) Username() string {
 	return u.username
 }
 
-// HomeDir returns the home directory of the user, which relative paths are
-// resolved in and commands start in.
+// HomeDir returns the home directory of the user. Commands start there, and relative paths
+// are resolved there.
 func (u *User) HomeDir() string { return u.cwd() }
 
-// cwd is the directory that relative paths and commands start in.
+// cwd returns the directory in which relative paths are resolved.
 func (u *User) cwd() string {
 	if u == nil {
 		return ""

@@ -90,7 +90,7 @@ func TestListDrives(t *testing.T) {
 	assert.Equal(t, []string{"logs-a", "data"}, []string{page.Items[0].Name, page.Items[1].Name})
 	asked := len(srv.Requests())
 	_, err = c.ListDrivesPage(t.Context(), &sandbox.ListDrivesOptions{NamePrefix: "logs-", SortBy: sandbox.DrivesByCreatedAt})
-	require.ErrorIs(t, err, sandbox.ErrInvalid)
+	require.ErrorIs(t, err, sandbox.ErrRefused)
 	_, err = c.ListDrivesPage(t.Context(), &sandbox.ListDrivesOptions{Limit: 51})
 	require.ErrorIs(t, err, sandbox.ErrInvalid)
 	assert.Len(t, srv.Requests(), asked)

@@ -85,7 +85,7 @@ func TestStdinLost(t *testing.T) {
 		time.Sleep(time.Second) // it is sent
 		_, err = io.WriteString(in, "second\n")
 		require.NoError(t, err)
-		assert.ErrorContains(t, in.Close(), "is lost")
+		assert.ErrorContains(t, in.Close(), "input was lost")
 
 		in = cmd.Stdin(t.Context())
 		_, err = io.WriteString(in, "third\n")
