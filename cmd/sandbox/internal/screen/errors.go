@@ -198,7 +198,7 @@ func (f *failure) explain(err error, api *sandbox.APIError) {
 		if len(changed.Unreadable) > 0 {
 			f.Hint = "files that can't be read were not copied; --exclude leaves them out without an error"
 		} else if len(changed.Unwritable) > 0 {
-			f.Hint = "what is in the way at the destination stays there; remove it and copy again"
+			f.Hint = "remove what is in the way at the destination, or change its permissions, and copy again"
 		}
 	case errors.Is(err, auth.ErrNoCredentials):
 		f.Code, f.Exit = "no_credentials", ExitLogin
