@@ -110,7 +110,7 @@ type Cmd struct {
 	started atomic.Bool
 	waited  bool
 	stdin   *pipe
-	runs    bool // by Run
+	runs    bool // Run was called
 	outputs []*pipe
 	run     *execRun
 }

@@ -109,8 +109,8 @@ func (r *FileReader) Size() int64 {
 
 var errZeroFile = fmt.Errorf("sandbox: %w: the file was not opened by FileSystem.Open or Create", ErrInvalid)
 
-// Read implements [io.Reader]. If less of the file has come than the sandbox
-// says it has, the error at its end matches [io.ErrUnexpectedEOF].
+// Read implements [io.Reader]. If fewer bytes arrive than the sandbox says that the file
+// has, the error at the end matches [io.ErrUnexpectedEOF].
 func (r *FileReader) Read(p []byte) (int, error) {
 	if r == nil || r.body == nil {
 		return 0, errZeroFile
@@ -200,7 +200,7 @@ func newSizeCheck(ctx context.Context, t target, r *FileReader, name string, eno
 	ctx, l.cancel = context.WithCancel(ctx)
 	l.stat = func() (int64, error) {
 		if ctx.Err() != nil {
-			return -1, ctx.Err() // closed before anything asked
+			return -1, ctx.Err() // closed before the request
 		}
 		info, err := (&FileSystem{t: t}).Stat(ctx, name)
 		switch {
