@@ -117,7 +117,13 @@ func TestVerbose(t *testing.T) {
 // serving starts a program without a command and returns what it prints.
 func serving(t *testing.T, args ...string) (*exec.Cmd, map[string]string) {
 	cmd := program(t, args...)
-	cmd.Env = append(cmd.Env, "PYTHONPATH=") // else it would follow the emulator's
+	temp := t.TempDir()
+	cmd.Env = append(cmd.Env, "TMPDIR="+temp, "PYTHONPATH=") // else it would follow the emulator's
+	t.Cleanup(func() { // when the program has ended
+		left, err := os.ReadDir(temp)
+		assert.NoError(t, err)
+		assert.Empty(t, left)
+	})
 	return served(t, cmd)
 }
 
