@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/rsa"
@@ -364,7 +363,7 @@ func TestKeysColdStart(t *testing.T) {
 	})
 }
 
-// testToken signs a token for testRequest.
+// testToken signs a token for the forward URL http://proxy.example.com/hook.
 func testToken(keyID, issuer string) string {
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256,
 		Key: jose.JSONWebKey{Key: testKey(), KeyID: keyID}}, (&jose.SignerOptions{}).WithType("JWT"))
@@ -381,18 +380,4 @@ func testToken(keyID, issuer string) string {
 		panic(err)
 	}
 	return token
-}
-
-func testRequest(token string) *http.Request {
-	r, err := http.NewRequest("GET", "http://proxy.example.com/hook/some/path?x=1", bytes.NewReader(nil))
-	if err != nil {
-		panic(err)
-	}
-	r.RequestURI = "/hook/some/path?x=1"
-	r.Header = http.Header{
-		"Accept": {"*/*"}, "User-Agent": {"curl/8.5.0"}, "Authorization": {"Bearer PLACEHOLDER"},
-		hostHeader: {"api.example.com"}, schemeHeader: {"https"}, portHeader: {"443"},
-		pathHeader: {"/some/path?x=1"}, tokenHeader: {token},
-	}
-	return r
 }
