@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
@@ -80,12 +79,6 @@ type controlFaultParams struct {
 	EndCleanly    bool    `json:"endCleanly,omitempty"`
 	DropBefore    bool    `json:"dropBefore,omitempty"`
 	DropAfter     bool    `json:"dropAfter,omitempty"`
-}
-
-// control holds the faults that the control API has injected.
-type control struct {
-	mu     sync.Mutex
-	faults []*injected
 }
 
 // serveControl serves the control API. Its token differs from the API's: a program that
@@ -195,19 +188,14 @@ func (s *Server) controlInject(r *http.Request) (any, error) {
 			return ok
 		}
 	}
-	s.control.mu.Lock()
-	defer s.control.mu.Unlock()
-	s.control.faults = append(s.control.faults, s.inject(f))
+	s.faults.inject(f, true)
 	return nil, nil
 }
 
 func (s *Server) controlClearFaults(*http.Request) (any, error) {
-	s.control.mu.Lock()
-	defer s.control.mu.Unlock()
-	for _, in := range s.control.faults {
-		s.faults.remove(in)
-	}
-	s.control.faults = nil
+	s.faults.mu.Lock()
+	defer s.faults.mu.Unlock()
+	s.faults.list = slices.DeleteFunc(s.faults.list, func(in *injected) bool { return in.byControl })
 	return nil, nil
 }
 

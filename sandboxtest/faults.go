@@ -65,24 +65,25 @@ type faults struct {
 
 type injected struct {
 	Fault
-	left int // -1 is without end
+	left      int  // -1 is without end
+	byControl bool // injected by the control API
 }
 
 // Inject activates a fault, and returns a function that removes it. If several
 // match a request, the one that was injected first occurs.
 func (s *Server) Inject(f Fault) (remove func()) {
-	in := s.inject(f)
+	in := s.faults.inject(f, false)
 	return func() { s.faults.remove(in) }
 }
 
-func (s *Server) inject(f Fault) *injected {
-	in := &injected{Fault: f, left: f.Times}
-	if f.Times <= 0 {
+func (f *faults) inject(fault Fault, byControl bool) *injected {
+	in := &injected{Fault: fault, left: fault.Times, byControl: byControl}
+	if fault.Times <= 0 {
 		in.left = -1
 	}
-	s.faults.mu.Lock()
-	defer s.faults.mu.Unlock()
-	s.faults.list = append(s.faults.list, in)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.list = append(f.list, in)
 	return in
 }
 

@@ -152,7 +152,6 @@ type Server struct {
 	faults    faults
 	stubs     stubs
 	rates     rateLimits
-	control   control
 	store     *store.Store
 	// hasDefaultProject is set once a client has created the default project.
 	hasDefaultProject atomic.Bool
