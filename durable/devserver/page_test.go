@@ -74,7 +74,9 @@ func TestPage(t *testing.T) {
 		t.Helper()
 		require.Eventually(t, func() bool { return strings.Contains(text(selector), want) }, testkit.Patience, 50*time.Millisecond, "%s shows %q", selector, want)
 	}
-	send := func(command string) { run(chromedp.SendKeys("#line", command+"\n")) }
+	// ByQuery: without it, "#destroy" also finds the text of the style sheet, which never becomes visible.
+	click := func(selector string) { run(chromedp.Click(selector, chromedp.ByQuery)) }
+	send := func(command string) { run(chromedp.SendKeys("#line", command+"\n", chromedp.ByQuery)) }
 	picture := func(name string) {
 		t.Helper()
 		dir := os.Getenv("SANDBOX_SCREENSHOTS")
@@ -146,9 +148,9 @@ func TestPage(t *testing.T) {
 
 	// The page is on a phone now. The history of commands is still there.
 	run(chromedp.EmulateViewport(390, 800, chromedp.EmulateMobile))
-	run(chromedp.SendKeys("#line", kb.ArrowUp))
+	run(chromedp.SendKeys("#line", kb.ArrowUp, chromedp.ByQuery))
 	var line string
-	run(chromedp.Value("#line", &line))
+	run(chromedp.Value("#line", &line, chromedp.ByQuery))
 	assert.Equal(t, "exit 3", line)
 	run(chromedp.Evaluate(`document.querySelector("#line").value = ""`, nil))
 	send("sleep 1000")
@@ -176,11 +178,11 @@ func TestPage(t *testing.T) {
 		run(chromedp.EmulateViewport(390+410*int64(i%2), 800-410*int64(i%2), chromedp.EmulateMobile))
 		inSight()
 	}
-	run(chromedp.Click("#int"))
+	click("#int")
 	shows("#log", "killed")
 
 	// Start a second session. The first must not change.
-	run(chromedp.Click("#new"))
+	click("#new")
 	require.Eventually(t, func() bool { return !strings.Contains(text("#log"), "killed") }, time.Minute, 50*time.Millisecond)
 	shows("#state", "active")
 	send("echo in the second")
@@ -189,7 +191,8 @@ func TestPage(t *testing.T) {
 	shows("#log", "killed")
 	assert.NotContains(t, text("#log"), "in the second")
 
-	run(chromedp.Evaluate(`window.confirm = () => true`, nil), chromedp.Click("#destroy"))
+	run(chromedp.Evaluate(`window.confirm = () => true`, nil))
+	click("#destroy")
 	shows("#state", "destroyed")
 	var disabled bool
 	run(chromedp.Evaluate(`document.querySelector("#line").disabled`, &disabled))
@@ -198,7 +201,8 @@ func TestPage(t *testing.T) {
 	// destroyed too, the next visit starts a new session.
 	run(chromedp.Reload())
 	shows("#log", "in the second")
-	run(chromedp.Evaluate(`window.confirm = () => true`, nil), chromedp.Click("#destroy"))
+	run(chromedp.Evaluate(`window.confirm = () => true`, nil))
+	click("#destroy")
 	shows("#state", "destroyed")
 	run(chromedp.Reload())
 	shows("#state", "active")
