@@ -7,7 +7,7 @@ require (
 	github.com/gofrs/flock v0.13.2
 	github.com/stretchr/testify v1.12.1
 	go.temporal.io/api v1.63.5
-	go.temporal.io/sdk v1.50.0
+	go.temporal.io/sdk v1.50.0 // v1.51.0 needs api v1.64.3, with which server v1.32.2 does not compile
 	go.temporal.io/sdk/contrib/envconfig v1.0.2
 	google.golang.org/grpc v1.83.2
 	google.golang.org/protobuf v1.36.11
