@@ -1,19 +1,6 @@
 // Package durable uses sandboxes from Temporal workflows. A command that a workflow starts
 // runs at most once, whatever crashes, and its output is stored.
 //
-//	func Build(ctx workflow.Context, script string) (string, error) {
-//		sb, err := durable.Open(ctx, &durable.Options{})
-//		if err != nil {
-//			return "", err
-//		}
-//		defer sb.Close(ctx) // also after a cancellation
-//		res, err := sb.Run(ctx, "bash", []string{"-ec", script}, nil)
-//		if err != nil {
-//			return "", err
-//		}
-//		return res.Tail, res.Err()
-//	}
-//
 // Workers register a [Worker], which has the client of the sandboxes and the store of
 // their output. Functions and methods that take a workflow.Context are for workflow code.
 // Each executes one or two activities, and so survives a crash of the worker. A [Sandbox]
@@ -25,9 +12,8 @@
 // Each call of [Sandbox.Start] starts its command at most once. The start has a key, and
 // each further attempt first looks for the command with that key. If an earlier request
 // arrives late, a guard in the sandbox lets only one start win. If a machine ends while a
-// command runs, its outcome is [Lost]: it never runs again, unless
-// [RunOptions.RerunIfLost] allows that. After a crash, following a command begins again at
-// the start of its log, which does not affect the command.
+// command runs, its outcome is [Lost], and it never runs again. After a crash, following a command
+// begins again at the start of its log, which does not affect the command.
 //
 // The machine's timeout is a lease. The platform stops the machine, with a snapshot, when
 // it has not been used for that long, even if all your processes are gone. [Worker.Sweep]

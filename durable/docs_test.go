@@ -10,10 +10,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+
+	"github.com/go-vercel/sandbox/durable/durabletest"
 )
 
-// TestDocs: the code on the pages and in the packages' documentation is part of compiled
-// examples or tests, and the tests that the pages name exist.
+// TestDocs: the code on the pages is part of compiled examples or tests, and the tests that
+// the pages name exist.
 func TestDocs(t *testing.T) {
 	read := func(name string) string {
 		text, err := os.ReadFile(name)
@@ -41,17 +44,27 @@ func TestDocs(t *testing.T) {
 	for _, b := range blocks {
 		assert.Contains(t, code.String(), b[1])
 	}
-	for _, file := range []string{"doc.go", "session/doc.go"} {
-		snippets := regexp.MustCompile("(?m)(?:^//(?:\t.*)?\n)*^//\t.*\n").FindAllString(read(file), -1)
-		require.NotEmpty(t, snippets, file)
-		for _, s := range snippets {
-			s = strings.TrimSpace(regexp.MustCompile("(?m)^//\t?").ReplaceAllString(s, ""))
-			assert.Contains(t, code.String(), s, file)
-		}
-	}
 	names := regexp.MustCompile("`(Test[A-Z]\\w*)`").FindAllStringSubmatch(doc, -1)
 	require.Greater(t, len(names), 5)
 	for _, n := range names {
 		assert.True(t, strings.Contains(code.String(), "func "+n[1]+"("), "%s is no test of this module", n[1])
 	}
+}
+
+// TestS3Store: the example's store passes the tests of a store.
+func TestS3Store(t *testing.T) {
+	t.Parallel()
+	durabletest.TestStore(t, &s3Store{&memory{all: map[string][]byte{}}, "sandbox/"})
+}
+
+// TestFirstWorkflow runs the workflow of the package's example.
+func TestFirstWorkflow(t *testing.T) {
+	t.Parallel()
+	env := durabletest.New(t, nil)
+	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "build"})
+	env.ExecuteWorkflow(Build, "echo built")
+	require.NoError(t, env.GetWorkflowError())
+	var out string
+	require.NoError(t, env.GetWorkflowResult(&out))
+	assert.Equal(t, "built\n", out)
 }

@@ -1,15 +1,14 @@
 package durable_test
 
 import (
-	"testing"
+	"log"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/durable"
-	"github.com/go-vercel/sandbox/durable/durabletest"
 )
 
 func Build(ctx workflow.Context, script string) (string, error) {
@@ -25,20 +24,21 @@ func Build(ctx workflow.Context, script string) (string, error) {
 	return res.Tail, res.Err()
 }
 
-// TestS3Store: the example's store passes the tests of a store.
-func TestS3Store(t *testing.T) {
-	t.Parallel()
-	durabletest.TestStore(t, &s3Store{&memory{all: map[string][]byte{}}, "sandbox/"})
-}
-
-// TestFirstWorkflow runs the workflow of the package's documentation.
-func TestFirstWorkflow(t *testing.T) {
-	t.Parallel()
-	env := durabletest.New(t, nil)
-	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "build"})
-	env.ExecuteWorkflow(Build, "echo built")
-	require.NoError(t, env.GetWorkflowError())
-	var out string
-	require.NoError(t, env.GetWorkflowResult(&out))
-	assert.Equal(t, "built\n", out)
+// A worker for workflows that use a sandbox.
+func Example() {
+	c, err := client.Dial(client.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	sandboxes, err := sandbox.NewClient(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	w := worker.New(c, "sandbox", worker.Options{})
+	w.RegisterWorkflow(Build)
+	(&durable.Worker{Client: sandboxes, Output: durable.Dir("output")}).Register(w)
+	if err := w.Run(worker.InterruptCh()); err != nil {
+		log.Fatal(err)
+	}
 }

@@ -3,10 +3,8 @@ package session_test
 import (
 	"context"
 	"fmt"
-	"os"
-	"testing"
+	"log"
 
-	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/contrib/envconfig"
 	"go.temporal.io/sdk/worker"
@@ -50,19 +48,18 @@ func hello(ctx context.Context, c client.Client, sandboxes *sandbox.Client) erro
 	return nil
 }
 
-// TestHello runs the program that docs/durable.md begins with. A test of module devserver
-// runs it with a Temporal server and an emulator in the environment.
-func TestHello(t *testing.T) {
-	if os.Getenv("TEMPORAL_ADDRESS") == "" {
-		t.Skip("needs a Temporal server at TEMPORAL_ADDRESS, and an account or sandbox-emulator")
+// A worker and a client of sessions in one program.
+func Example() {
+	c, err := client.Dial(envconfig.MustLoadDefaultClientOptions()) // TEMPORAL_ADDRESS
+	if err != nil {
+		log.Fatal(err)
 	}
-	t.Chdir(t.TempDir())
-	o, err := envconfig.LoadDefaultClientOptions()
-	require.NoError(t, err)
-	c, err := client.Dial(o)
-	require.NoError(t, err)
 	defer c.Close()
 	sandboxes, err := sandbox.NewClient(nil)
-	require.NoError(t, err)
-	require.NoError(t, hello(t.Context(), c, sandboxes))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := hello(context.Background(), c, sandboxes); err != nil {
+		log.Fatal(err)
+	}
 }
