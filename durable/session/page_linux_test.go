@@ -22,8 +22,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// person types two commands and half of a third, and reloads the page when the service says
-// so. Then it reports the text of the line.
+// person is a script that types two commands and half of a third, and reloads the page when
+// the service says so. Then it reports the text of the line.
 const person = `<script>
 (async () => {
   const line = document.getElementById("line")
@@ -47,7 +47,7 @@ const person = `<script>
 type refusing struct {
 	mu     sync.Mutex
 	phase  string
-	posts  []body // of each attempt
+	posts  []body // all attempts
 	taken  []body
 	tails  []int
 	report *string

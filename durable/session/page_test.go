@@ -104,7 +104,7 @@ console.log("shown")
 process.exit(0)
 `
 
-// waiting is a queued command that is taken back, in a session that has lost something.
+// waiting takes a queued command back, in a session that has lost something.
 const waiting = `
 const log = document.getElementById("log"), asked = []
 globalThis.fetch = async (path, o) => { asked.push([path, o.body]); return { ok: true } }
@@ -126,7 +126,7 @@ const play = async () => {
 play().catch((e) => { console.error(e); process.exit(1) })
 `
 
-// ended is a service that was killed and started again with another token.
+// ended plays a service that was killed and started again with another token.
 const ended = `
 const kept = { token: "old" }, asked = []
 Object.assign(localStorage, { getItem: (k) => kept[k] ?? null, setItem: (k, v) => { kept[k] = v }, removeItem: (k) => { delete kept[k] } })
@@ -153,7 +153,7 @@ const play = async () => {
   status = 401; await refuse()
   status = 200; asked.length = 0
   kept.token = "newer"; onstorage({ key: "token", newValue: "newer" })
-  onstorage({ key: "token", newValue: "newer" }) // it goes on
+  onstorage({ key: "token", newValue: "newer" }) // a repeated event changes nothing
   want("in another tab", [asked, run], [[["session?runId=ses-1", "Bearer newer"]], "ses-1"])
   console.log("shown")
   process.exit(0)

@@ -1,12 +1,11 @@
-// A page shows the last of its outputs: a program that writes without end would freeze it.
-// An element counts as many characters.
+// The page keeps only the last part of all output, because endless output would freeze it.
+// Sizes are in characters; an element counts as several.
 const most = { chars: 2 << 20, element: 100, line: 4096, sequence: 4096 }
 const shown = [] // the lines that are complete, oldest first
 let chars = 0
 
-// Screen draws what a command writes: colors, and a last line that is written over, as
-// progress bars do. It drops what else a program may ask of a terminal. Text never becomes
-// markup.
+// Screen draws the output of a command with its colors, and lets it overwrite the last line,
+// as progress bars do. It ignores other control sequences. Text never becomes markup.
 class Screen {
   constructor(element) {
     this.element = element
@@ -30,7 +29,7 @@ class Screen {
       token.lastIndex = begun.lastIndex = i
       const found = token.exec(text)
       if (!found) {
-        if (begun.test(text)) { // the rest is to come, unless it is too long
+        if (begun.test(text)) { // incomplete: keep it, unless it is too long
           if (text.length - i <= most.sequence) s.rest = text.slice(i)
           break
         }
@@ -72,7 +71,7 @@ class Screen {
     }))
     return parts.reduce((n, part) => n + part.text.length + most.element, most.element)
   }
-  // end completes a line, and removes the oldest ones that are too many.
+  // end completes a line, and removes the oldest lines beyond the limit.
   end(text) {
     const size = this.draw(text)
     shown.push({ line: this.line, size })
@@ -86,8 +85,8 @@ class Screen {
 }
 const blank = { c: " ", style: {} }
 
-// styled returns a style changed by the numbers of a sequence for it. It has the numbers of
-// what is set.
+// styled returns a style changed by the numbers of a color sequence. Its keys are the numbers
+// of what is set.
 function styled({ key, ...style }, n) {
   const off = { 22: 1, 24: 4, 27: 7, 39: 38, 49: 48 }
   for (let i = 0; i < n.length; i++) {
