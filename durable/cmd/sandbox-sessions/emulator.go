@@ -97,14 +97,14 @@ func startEmulator(ctx context.Context, dir string) (*emulator, error) {
 	if err != nil {
 		return nil, err
 	}
-	said, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	logFile, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	defer said.Close()
+	defer logFile.Close()
 	cmd := exec.Command(self, emulatorArg, dir) //nolint:gosec // this program
-	cmd.Stdout, cmd.Stderr = said, said
-	cmd.SysProcAttr = ofItsOwn()
+	cmd.Stdout, cmd.Stderr = logFile, logFile
+	cmd.SysProcAttr = ownSession()
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func startEmulator(ctx context.Context, dir string) (*emulator, error) {
 			}
 		case err := <-ended:
 			tick.Stop()
-			text, _ := os.ReadFile(said.Name())
+			text, _ := os.ReadFile(logFile.Name())
 			return nil, fmt.Errorf("the emulator ended at once: %w\n%s", err, text)
 		case <-ctx.Done():
 			tick.Stop()
@@ -134,7 +134,7 @@ func (e *emulator) stop(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := askToEnd(p); errors.Is(err, os.ErrProcessDone) {
+	if err := requestStop(p); errors.Is(err, os.ErrProcessDone) {
 		return nil
 	} else if err != nil {
 		return err
@@ -175,7 +175,7 @@ func serveEmulator(ctx context.Context, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	addr, err := front(ctx, key, srv)
+	addr, err := serveTLS(ctx, key, srv)
 	if err != nil {
 		return err
 	}
@@ -208,8 +208,8 @@ func serveEmulator(ctx context.Context, dir string) (err error) {
 	}
 }
 
-// front serves the emulator at another address, only to clients with the key.
-func front(ctx context.Context, key []byte, srv *sandboxtest.Server) (addr string, err error) {
+// serveTLS serves the emulator at another address, to clients with the key only.
+func serveTLS(ctx context.Context, key []byte, srv *sandboxtest.Server) (addr string, err error) {
 	secure, err := mutual.Server(key)
 	if err != nil {
 		return "", err

@@ -2,7 +2,7 @@
 // moment, also with kill -9, and start it again: sessions continue, and no command runs
 // twice.
 //
-//	sandbox-sessions [-addr ADDR] [-host NAME,…] [-dir DIR] [-emulator] [-idle DURATION]
+//	sandbox-sessions [-addr ADDR] [-dir DIR] [-emulator] [-idle DURATION]
 //
 // It prints the address of the page, with the token that every request needs: any user of
 // the machine can reach a port.
@@ -64,7 +64,6 @@ func main() {
 
 type config struct {
 	addr, dir string
-	hosts     string
 	emulator  bool
 	idle      time.Duration
 	verbose   bool
@@ -74,7 +73,6 @@ func flags(args []string, stderr io.Writer) (c config, err error) {
 	flags := flag.NewFlagSet("sandbox-sessions", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&c.addr, "addr", "127.0.0.1:8088", "address to serve at")
-	flags.StringVar(&c.hosts, "host", "", "comma-separated host names to serve in addition to localhost and numeric addresses")
 	flags.StringVar(&c.dir, "dir", defaultDir(), "folder for the token, the output and the emulator")
 	flags.BoolVar(&c.emulator, "emulator", false, "run sandboxes on this machine, without an account")
 	flags.DurationVar(&c.idle, "idle", 30*time.Minute, "hibernate after")
@@ -108,7 +106,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	var token string
 	var emu *emulator
 	leave := func() error { return nil }
-	err = alone(ctx, c.dir, func() (err error) {
+	err = withLock(ctx, c.dir, func() (err error) {
 		if token, err = doorToken(c.dir); err != nil || !c.emulator {
 			return err
 		}
@@ -151,7 +149,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	sessions := session.New(temporal, &session.Options{
 		TaskQueue: queue, Sandbox: sandboxes, Output: output, Policy: session.Policy{IdleAfter: c.idle}, Defaults: c.defaults(),
 	})
-	handler := onlyHosts(c.hosts, sessions.Handler(&session.HandlerOptions{Page: true, Logger: log, Authorize: session.Token(token)}))
+	handler := sessions.Handler(&session.HandlerOptions{Page: true, Logger: log, Authorize: session.Token(token)})
 	fmt.Fprintf(stdout, "http://%s/#token=%s\n", l.Addr(), token)
 	return serve(ctx, l, handler)
 }

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// ofItsOwn keeps the signals of a terminal from a child.
-func ofItsOwn() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
+// ownSession starts a child that the terminal's signals do not reach.
+func ownSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
-// askToEnd asks a process to shut down.
-func askToEnd(p *os.Process) error { return p.Signal(os.Interrupt) }
+// requestStop asks a process to shut down.
+func requestStop(p *os.Process) error { return p.Signal(os.Interrupt) }

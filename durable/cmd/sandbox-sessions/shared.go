@@ -21,8 +21,8 @@ const (
 	stopPatience = 30 * time.Second
 )
 
-// alone calls do while no other process of the folder starts or stops.
-func alone(ctx context.Context, dir string, do func() error) error {
+// withLock calls do while no other process of the folder starts or stops.
+func withLock(ctx context.Context, dir string, do func() error) error {
 	lock := flock.New(filepath.Join(dir, "lock"))
 	if locked, err := lock.TryLockContext(ctx, lockRetry); !locked {
 		return fmt.Errorf("locking %s: %w", dir, err)
@@ -46,7 +46,7 @@ func joinEmulator(ctx context.Context, dir string) (_ *emulator, leave func() er
 	return e, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), stopPatience)
 		defer cancel()
-		return alone(ctx, filepath.Dir(dir), func() error {
+		return withLock(ctx, filepath.Dir(dir), func() error {
 			if err := users.Unlock(); err != nil {
 				return err
 			}
