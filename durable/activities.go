@@ -22,8 +22,8 @@ type machine struct {
 	ID                              string
 	StartedAt, ExpiresAt, CreatedAt time.Time
 	Runtime                         string
-	// SavedAt is when its files were saved, unless the machine before saved them at its
-	// end.
+	// SavedAt is when its files were saved if the machine before it crashed, and zero
+	// otherwise.
 	SavedAt time.Time `json:",omitzero"`
 	// Now is the service's time. It is zero if the machine does not run.
 	Now time.Time `json:",omitzero"`
@@ -36,12 +36,11 @@ const (
 )
 
 // open creates or starts the sandbox; its name makes that idempotent. epoch identifies
-// the workflow's opening. ended is the session that ended by itself before this one, if
-// any.
+// the workflow's opening. ended is the previous session if that ended by itself.
 func (w *Worker) open(ctx context.Context, o Options, epoch, ended string) (machine, error) {
 	ctx, stop := heartbeat(ctx)
 	defer stop()
-	create, err := w.create(ctx, o, epoch)
+	create, err := w.createOptions(ctx, o, epoch)
 	if err != nil {
 		return machine{}, classify(ctx, err)
 	}
@@ -56,13 +55,13 @@ func (w *Worker) open(ctx context.Context, o Options, epoch, ended string) (mach
 		}
 	}
 	m := machineOf(sb)
-	m.SavedAt, err = w.rolledBack(ctx, sb, ended)
+	m.SavedAt, err = w.lostSince(ctx, sb, ended)
 	return m, classify(ctx, err)
 }
 
-// rolledBack returns when the files of the sandbox's session were saved. It returns the
-// zero time if the session before saved them at its end; one that crashes saves nothing.
-func (w *Worker) rolledBack(ctx context.Context, sb *sandbox.Sandbox, ended string) (time.Time, error) {
+// lostSince returns when the sandbox's files were saved if the session ended has crashed,
+// so that later changes are lost. Otherwise it returns the zero time.
+func (w *Worker) lostSince(ctx context.Context, sb *sandbox.Sandbox, ended string) (time.Time, error) {
 	if ended == "" || ended == sb.CurrentSession().ID() {
 		return time.Time{}, nil
 	}
@@ -73,7 +72,7 @@ func (w *Worker) rolledBack(ctx context.Context, sb *sandbox.Sandbox, ended stri
 	snap, err := w.Client.GetSnapshot(ctx, id)
 	switch {
 	case errors.Is(err, sandbox.ErrSnapshotNotFound), errors.Is(err, sandbox.ErrNotFound):
-		return time.Time{}, nil // deleted, so nothing is known
+		return time.Time{}, nil // the snapshot was deleted
 	case err != nil:
 		return time.Time{}, err
 	case snap.Info().SourceSessionID == ended:
@@ -82,8 +81,8 @@ func (w *Worker) rolledBack(ctx context.Context, sb *sandbox.Sandbox, ended stri
 	return snap.Info().CreatedAt, nil
 }
 
-// create returns the options of a new sandbox.
-func (w *Worker) create(ctx context.Context, o Options, epoch string) (*sandbox.CreateOptions, error) {
+// createOptions returns the options of a new sandbox.
+func (w *Worker) createOptions(ctx context.Context, o Options, epoch string) (*sandbox.CreateOptions, error) {
 	create := &sandbox.CreateOptions{
 		Runtime: o.Runtime, Image: o.Image, Ports: o.Ports, VCPUs: o.VCPUs, Timeout: o.lease(), Region: o.Region, FailoverRegions: o.FailoverRegions,
 		Mounts: o.Mounts, NetworkPolicy: o.NetworkPolicy, KeepLastSnapshots: &sandbox.KeepLastSnapshots{Count: 1},
@@ -93,7 +92,7 @@ func (w *Worker) create(ctx context.Context, o Options, epoch string) (*sandbox.
 	maps.Copy(create.Tags, o.Tags)
 	switch {
 	case o.SnapshotID != "" && o.Git != nil:
-		return nil, fmt.Errorf("%w: Options has a SnapshotID and Git", sandbox.ErrInvalid)
+		return nil, fmt.Errorf("%w: Options has both SnapshotID and Git", sandbox.ErrInvalid)
 	case o.SnapshotID != "":
 		create.Source = sandbox.SnapshotSource{SnapshotID: o.SnapshotID}
 	case o.Git != nil:
@@ -118,7 +117,7 @@ func workflowTag(ctx context.Context, epoch string) string {
 	return activity.GetInfo(ctx).WorkflowExecution.ID + "." + epoch
 }
 
-// workflowOf returns the workflow's ID in such a tag, or "".
+// workflowOf returns the workflow's ID in a workflowTag, or "".
 func workflowOf(tag string) string { return tag[:max(strings.LastIndexByte(tag, '.'), 0)] }
 
 // machineOf describes the running session.
@@ -168,11 +167,10 @@ func (w *Worker) currentSession(ctx context.Context, name, id string) (*sandbox.
 	return nil, fmt.Errorf("session %s is %s: %w", id, cur.Info().Status, sandbox.ErrStopped)
 }
 
-// knownSession makes the handle of a session from what the workflow knows, without a
-// request. Another client may have extended the session, and only the next request shows
-// whether it still runs.
+// knownSession returns the handle of a session that the workflow knows, without a request.
+// The session may have ended or been extended since.
 func (w *Worker) knownSession(name, id string, expires time.Time) (*sandbox.Session, error) {
-	const timeout = 7 * 24 * time.Hour // longer than any, because it caps Session.TimeLeft
+	const timeout = 7 * 24 * time.Hour // longer than a real one, because Session.TimeLeft never exceeds it
 	text, err := json.Marshal(map[string]any{"routes": []any{}, "session": map[string]any{
 		"id": id, "sourceSandboxName": name, "status": sandbox.StatusRunning,
 		"startedAt": expires.Add(-timeout).UnixMilli(), "timeout": timeout.Milliseconds(),
@@ -193,22 +191,9 @@ func hasEnded(err error) bool {
 	return errors.Is(err, sandbox.ErrStopped) || errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, sandbox.ErrDeleted)
 }
 
-func (w *Worker) renew(ctx context.Context, o Options, vm string) (machine, error) {
-	ctx, stop := heartbeat(ctx)
-	defer stop()
-	cur, err := w.currentSession(ctx, o.Name, vm)
-	if hasEnded(err) {
-		return machine{}, nil
-	}
-	if err != nil {
-		return machine{}, classify(ctx, err)
-	}
-	return machine{ID: vm, ExpiresAt: extend(ctx, cur, o.lease()), Now: now(cur)}, nil
-}
-
-// adopt renews the lease of the running machine, if there is one. last is the machine
+// renew renews the lease of the running machine, if there is one. last is the machine
 // that the workflow knows.
-func (w *Worker) adopt(ctx context.Context, o Options, last string) (machine, error) {
+func (w *Worker) renew(ctx context.Context, o Options, last string) (machine, error) {
 	ctx, stop := heartbeat(ctx)
 	defer stop()
 	sb, err := w.get(ctx, o.Name)
@@ -220,7 +205,7 @@ func (w *Worker) adopt(ctx context.Context, o Options, last string) (machine, er
 	}
 	m := machineOf(sb)
 	m.ExpiresAt = extend(ctx, sb.CurrentSession(), o.lease())
-	m.SavedAt, err = w.rolledBack(ctx, sb, last)
+	m.SavedAt, err = w.lostSince(ctx, sb, last)
 	return m, classify(ctx, err)
 }
 
@@ -272,8 +257,8 @@ func (w *Worker) undo(ctx context.Context, name, epoch string) (bool, error) {
 	return w.stop(ctx, name, "")
 }
 
-// stop stops the session vm, or the running one if vm is empty. ran reports whether it was
-// still running.
+// stop stops the session vm, or the current one if vm is empty. ran reports whether it was
+// running.
 func (w *Worker) stop(ctx context.Context, name, vm string) (ran bool, err error) {
 	ctx, end := heartbeat(ctx)
 	defer end()
@@ -311,7 +296,7 @@ func (w *Worker) snapshot(ctx context.Context, name, vm string) (string, error) 
 	} else if !hasEnded(err) {
 		return "", classify(ctx, err)
 	}
-	// An earlier attempt took the snapshot, or the machine took one at its end.
+	// An earlier attempt took the snapshot, or the machine ended with one.
 	sb, err := w.get(ctx, name)
 	if err != nil {
 		return "", classify(ctx, err)
@@ -319,7 +304,7 @@ func (w *Worker) snapshot(ctx context.Context, name, vm string) (string, error) 
 	if id := sb.Info().CurrentSnapshotID; id != "" && sb.Status() == sandbox.StatusStopped {
 		return id, nil
 	}
-	return "", classify(ctx, errors.New("the snapshot is not there yet"))
+	return "", classify(ctx, errors.New("the snapshot is not available yet"))
 }
 
 func (w *Worker) delete(ctx context.Context, name string) error {

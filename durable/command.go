@@ -25,9 +25,6 @@ type RunOptions struct {
 	// Timeout ends the command. Zero means no limit but the platform's cap on a
 	// machine's time.
 	Timeout time.Duration `json:"timeout,omitempty"`
-	// RerunIfLost runs the command again each time its machine ends, instead of reporting
-	// it as lost. Set it only for commands that may run twice.
-	RerunIfLost bool `json:"rerunIfLost,omitempty"`
 	// Output is the key of the stored output. Empty means a key of the workflow's ID, the
 	// sandbox's name and the command's number.
 	Output string `json:"output,omitempty"`
@@ -109,23 +106,14 @@ func (r *Result) Err() error {
 // Run starts a command and waits for its end. A non-zero exit code and a lost
 // command are results, not errors; see [Result.Err].
 func (s *Sandbox) Run(ctx workflow.Context, name string, args []string, o *RunOptions) (*Result, error) {
-	if err := s.check(ctx); err != nil {
+	cmd, err := s.Start(ctx, name, args, o)
+	if err != nil {
 		return nil, err
 	}
-	for {
-		cmd, err := s.Start(ctx, name, args, o)
-		if err != nil {
-			return nil, err
-		}
-		res, err := s.Wait(ctx, cmd)
-		if err != nil || res.Outcome != Lost || o == nil || !o.RerunIfLost {
-			return res, err
-		}
-	}
+	return s.Wait(ctx, cmd)
 }
 
-// Start starts a command, at most once, on a machine that it starts if there is
-// none. An error means that the command did not and will not run. If it matches
+// Start starts a command, at most once. It starts the machine unless that runs. An error means that the command did not and will not run. If it matches
 // [ErrReset] or [ErrRewound], something was lost before: see [Sandbox.OnLoss]. A second
 // call of Start then runs the command.
 func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *RunOptions) (*Command, error) {
@@ -138,7 +126,8 @@ func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *Run
 	}
 	info := workflow.GetInfo(ctx)
 	s.Commands++
-	// Another history of this workflow made this call at another time.
+	// If a database was restored, another history of this workflow made the same call at
+	// another time.
 	nonce := timestamp(ctx)
 	if opts.Output == "" {
 		opts.Output = fmt.Sprintf("%s/%s/%d-%s", info.WorkflowExecution.ID, s.Options.Name, s.Commands, nonce)
@@ -174,12 +163,12 @@ func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *Run
 	}
 }
 
-// start executes the activity. It returns an error of the command itself, and outlasts
-// any other refusal.
+// start executes the activity. It returns an error about the command itself, and retries
+// after any other refusal.
 func (s *Sandbox) start(ctx workflow.Context, in startInput) (got started, err error) {
 	for again := true; again; {
-		err = workflow.ExecuteActivity(withSummary(s.withShort(ctx), in.Options.Output), activityStart, in).Get(ctx, &got)
-		if refusal(err) == errInvalid {
+		err = workflow.ExecuteActivity(withSummary(s.withShortOptions(ctx), in.Options.Output), activityStart, in).Get(ctx, &got)
+		if refusalType(err) == errInvalid {
 			break
 		}
 		if app, ok := errors.AsType[*temporal.ApplicationError](err); ok {
@@ -213,7 +202,7 @@ func (s *Sandbox) Follow(ctx workflow.Context, c *Command) workflow.Future {
 		settable.Set(Result{Outcome: Lost}, err)
 		return done
 	}
-	return workflow.ExecuteActivity(withSummary(s.withLong(ctx), c.Output), activityFollow, followInput{
+	return workflow.ExecuteActivity(withSummary(s.withFollowOptions(ctx), c.Output), activityFollow, followInput{
 		Command: *c, Sandbox: s.Options.Name, Lease: s.Options.lease(), Expires: s.ExpiresAt,
 	})
 }
@@ -257,5 +246,5 @@ func (s *Sandbox) Kill(ctx workflow.Context, c *Command, sig sandbox.Signal) err
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
 	c.Signaled = true
-	return workflow.ExecuteActivity(withSummary(s.withShort(ctx), c.Output), activityKill, *c, int(sig)).Get(ctx, nil)
+	return workflow.ExecuteActivity(withSummary(s.withShortOptions(ctx), c.Output), activityKill, *c, int(sig)).Get(ctx, nil)
 }

@@ -106,7 +106,7 @@ func TestResumeOfRunning(t *testing.T) {
 		vm := sb.VM
 		require.NoError(t, sb.Resume(ctx))
 		assert.Equal(t, vm, sb.VM)
-		runs, err := sb.Adopt(ctx)
+		runs, err := sb.Renew(ctx)
 		require.NoError(t, err)
 		assert.True(t, runs)
 		assert.Zero(t, sb.Rollbacks)

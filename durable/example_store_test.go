@@ -35,7 +35,7 @@ type s3Store struct {
 
 func checkKey(key string) error {
 	if !fs.ValidPath(key) || key == "." {
-		return fmt.Errorf("%q is not the key of an output", key)
+		return fmt.Errorf("%q is not a valid key", key)
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ type followInput struct {
 // tailSize is the size of the output's tail in a result, which is part of the history.
 const tailSize = 2 << 10
 
-// command makes a command of its handle, without a request.
+// command returns the SDK's command of a handle, without a request.
 func (w *Worker) command(c Command) (*sandbox.Command, error) {
 	cmd := new(sandbox.Command)
 	if err := json.Unmarshal(c.Handle, cmd); err != nil {
@@ -48,7 +48,7 @@ func (w *Worker) follow(ctx context.Context, in followInput) (Result, error) {
 		return Result{}, classify(ctx, err)
 	}
 	chunks := cmd.LogChunks
-	if h := w.takeHanded(in.Command.ID); h != nil {
+	if h := w.takeStream(in.Command.ID); h != nil {
 		cmd, chunks = h.cmd, h.chunks
 	}
 	var vm *sandbox.Session
@@ -57,21 +57,21 @@ func (w *Worker) follow(ctx context.Context, in followInput) (Result, error) {
 			return Result{}, classify(ctx, err)
 		}
 	}
-	lease := w.keepLease(ctx, in, vm)
-	res, err := w.readWinner(ctx, cmd, counted(chunks, &read), in)
-	vm = lease()
+	stopRenewing := w.keepLease(ctx, in, vm)
+	res, err := w.readWinner(ctx, cmd, countBytes(chunks, &read), in)
+	vm = stopRenewing()
 	if err != nil {
 		return Result{}, classify(ctx, err)
 	}
 	if res.Outcome == Exited && !res.Rewound {
-		res.ExpiresAt = w.renewed(ctx, in, vm)
+		res.ExpiresAt = w.renewAfter(ctx, in, vm)
 	}
 	return *res, nil
 }
 
-// renewed renews the lease after a command and returns its end. It returns the zero time if
-// the machine no longer runs, or if that is unknown.
-func (w *Worker) renewed(ctx context.Context, in followInput, vm *sandbox.Session) time.Time {
+// renewAfter renews the lease after a command and returns the end of the lease. It returns
+// the zero time if the machine no longer runs, or if that is unknown.
+func (w *Worker) renewAfter(ctx context.Context, in followInput, vm *sandbox.Session) time.Time {
 	if vm == nil {
 		var err error
 		if vm, err = w.currentSession(ctx, in.Sandbox, in.Command.VM); err != nil {
@@ -86,7 +86,7 @@ func (w *Worker) renewed(ctx context.Context, in followInput, vm *sandbox.Sessio
 }
 
 // readWinner reads the command's log, or the log of the command that won against it.
-func (w *Worker) readWinner(ctx context.Context, cmd *sandbox.Command, chunks chunksOf, in followInput) (*Result, error) {
+func (w *Worker) readWinner(ctx context.Context, cmd *sandbox.Command, chunks chunkReader, in followInput) (*Result, error) {
 	res, err := w.read(ctx, cmd, chunks, in.Command)
 	if err != nil {
 		return nil, err
@@ -110,11 +110,11 @@ func (w *Worker) readWinner(ctx context.Context, cmd *sandbox.Command, chunks ch
 	return res, nil
 }
 
-// chunksOf reads a command's output from its start.
-type chunksOf func(ctx context.Context) iter.Seq2[sandbox.LogChunk, error]
+// A chunkReader reads a command's output from its start.
+type chunkReader func(ctx context.Context) iter.Seq2[sandbox.LogChunk, error]
 
-// counted wraps chunks to count their bytes in n.
-func counted(chunks chunksOf, n *atomic.Int64) chunksOf {
+// countBytes wraps chunks to count their bytes in n.
+func countBytes(chunks chunkReader, n *atomic.Int64) chunkReader {
 	return func(ctx context.Context) iter.Seq2[sandbox.LogChunk, error] {
 		return func(yield func(sandbox.LogChunk, error) bool) {
 			for chunk, err := range chunks(ctx) {
@@ -157,7 +157,7 @@ func Written(ctx context.Context, c client.Client, workflowID, commandID string)
 }
 
 // read copies the log to the store and waits for the end.
-func (w *Worker) read(ctx context.Context, cmd *sandbox.Command, chunks chunksOf, c Command) (*Result, error) {
+func (w *Worker) read(ctx context.Context, cmd *sandbox.Command, chunks chunkReader, c Command) (*Result, error) {
 	res := &Result{Outcome: Exited, Output: c.Output}
 	var out *recordWriter
 	if w.Output != nil {
@@ -215,7 +215,7 @@ func (w *Worker) read(ctx context.Context, cmd *sandbox.Command, chunks chunksOf
 	return res, nil
 }
 
-// keepLease renews the machine's lease whenever half of it is left, until stop is called.
+// keepLease renews the machine's lease whenever less than half of it remains, until stop is called.
 // It looks up the session if vm is nil. stop returns the session.
 func (w *Worker) keepLease(ctx context.Context, in followInput, vm *sandbox.Session) (stop func() *sandbox.Session) {
 	ctx, cancel := context.WithCancel(ctx)

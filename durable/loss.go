@@ -50,13 +50,13 @@ func (s *Sandbox) ensureMachine(ctx workflow.Context) error {
 	return nil
 }
 
-// noteRewound starts a new epoch of keys: a lost history used the numbers of this one.
+// noteRewound starts a new epoch of keys, because a lost history used keys of this one.
 func (s *Sandbox) noteRewound(ctx workflow.Context) {
 	s.Rewinds++
 	s.Epoch = timestamp(ctx)
 }
 
-// timestamp returns the time of a decision, which differs in every history of the workflow.
+// timestamp returns the time of a decision, which differs between histories of the workflow.
 func timestamp(ctx workflow.Context) string {
 	return strconv.FormatInt(workflow.Now(ctx).UnixNano(), 36)
 }

@@ -172,7 +172,7 @@ func TestLeaseAtStart(t *testing.T) {
 		if err := workflow.Sleep(ctx, sb.ExpiresAt.Sub(workflow.Now(ctx))-time.Minute); err != nil {
 			return err
 		}
-		env.Join()
+		env.SyncClocks()
 		before := env.Server.Now()
 		_, err = env.Worker.Client.Get(t.Context(), sb.Options.Name, nil) // each response tells the time
 		require.NoError(t, err)

@@ -8,13 +8,13 @@ import (
 	"go.temporal.io/sdk/workflow"
 )
 
-// Types of errors that Temporal does not retry. Each may still pass: somebody renews a
-// token, raises a quota or rolls back a deployment.
+// Types of errors that Temporal does not retry. A later request may succeed, after somebody
+// has renewed a token, raised a quota or rolled back a deployment.
 const (
 	errInvalid      = "Invalid"
 	errUnauthorized = "Unauthorized"
 	errQuota        = "Quota"
-	errRefused      = "Refused" // the same request will be refused again
+	errRefused      = "Refused"
 )
 
 // The pauses before a refused request is retried.
@@ -23,9 +23,9 @@ const (
 	lastPause  = 15 * time.Minute
 )
 
-// refusal returns the type of an error by which the platform, or a proxy, refuses a
+// refusalType returns the type of an error by which the platform, or a proxy, refuses a
 // request. It is empty for any other error.
-func refusal(err error) string {
+func refusalType(err error) string {
 	app, ok := errors.AsType[*temporal.ApplicationError](err)
 	if !ok {
 		return ""
@@ -46,7 +46,7 @@ func (s *Sandbox) Outlast(ctx workflow.Context, err error) (again bool, _ error)
 	if err := s.check(ctx); err != nil {
 		return false, err
 	}
-	if s.CreatedAt.IsZero() || refusal(err) == "" {
+	if s.CreatedAt.IsZero() || refusalType(err) == "" {
 		if s.refusals > 0 && err == nil {
 			s.refusals = 0
 			if s.OnRefused != nil {
@@ -67,10 +67,10 @@ func (s *Sandbox) Outlast(ctx workflow.Context, err error) (again bool, _ error)
 	return true, nil
 }
 
-// execute executes an activity until it is not refused.
+// execute executes an activity, and retries it while the platform refuses it.
 func (s *Sandbox) execute(ctx workflow.Context, result any, activity string, args ...any) error {
 	for {
-		err := workflow.ExecuteActivity(s.withShort(ctx), activity, args...).Get(ctx, result)
+		err := workflow.ExecuteActivity(s.withShortOptions(ctx), activity, args...).Get(ctx, result)
 		again, err := s.Outlast(ctx, err)
 		if !again {
 			return err

@@ -49,7 +49,7 @@ type dir string
 
 func (d dir) name(key string) (string, error) {
 	if !fs.ValidPath(key) || key == "." || strings.ContainsAny(key, `\:`) {
-		return "", fmt.Errorf("durable: %q is not the key of an output", key)
+		return "", fmt.Errorf("durable: %q is not a valid key", key)
 	}
 	return filepath.Join(string(d), filepath.FromSlash(key)), nil
 }
@@ -82,12 +82,11 @@ func (d dir) Create(_ context.Context, key string) (_ OutputWriter, err error) {
 	return &fileWriter{File: f, root: string(d), name: name}, nil
 }
 
-// unfinished returns how the names of files begin that Commit renames to name.
+// unfinished returns the prefix of the temporary files that Commit renames to name.
 func unfinished(name string) string { return ".new-" + filepath.Base(name) + "-" }
 
-// abandonedAfter is how long nobody has written an unfinished file whose process was
-// killed. It is that long because a command may be silent until it is followed again, a
-// day later.
+// abandonedAfter is when a temporary file that nobody writes counts as abandoned. A command
+// may be silent until it is followed again, a day later.
 const abandonedAfter = followTime + time.Hour
 
 // NeededPrefix begins the keys of objects that sessions need as long as they live: the
@@ -147,7 +146,7 @@ func syncFolders(root, folder string) error {
 	}
 }
 
-// clean removes files of attempts that were killed.
+// clean removes temporary files of processes that were killed.
 func (w *fileWriter) clean() {
 	folder := filepath.Dir(w.name)
 	entries, err := os.ReadDir(folder)
@@ -170,7 +169,7 @@ func (w *fileWriter) Close() error {
 		w.closed = true
 		err = w.File.Close()
 	}
-	_ = os.Remove(w.File.Name()) // gone already when it was committed
+	_ = os.Remove(w.File.Name()) // unless Commit has renamed it
 	return err
 }
 

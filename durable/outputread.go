@@ -12,10 +12,10 @@ import (
 	"github.com/go-vercel/sandbox/internal/entry"
 )
 
-// ReadOutput iterates over the stored output of a command, from the record with the byte
-// number skip, or an earlier one, on. If the store's readers are an [io.Seeker], as those of
-// [Dir] are, it does not read what comes before. The error matches [fs.ErrNotExist] if
-// nothing is stored under the key.
+// ReadOutput iterates over the stored output of a command. It starts at the record that
+// contains byte number skip, or at an earlier one. If the store's readers are an
+// [io.Seeker], as those of [Dir] are, it does not read everything before that. The error
+// matches [fs.ErrNotExist] if nothing is stored under the key.
 func ReadOutput(ctx context.Context, store OutputStore, key string, skip int64) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		if err := entry.Check(ctx, true, "durable", ""); err != nil {
@@ -51,7 +51,7 @@ func ReadOutput(ctx context.Context, store OutputStore, key string, skip int64) 
 	}
 }
 
-// scanBytes is the size of a range that is read without a further search.
+// seekRecord stops searching when at most scanBytes are left to search.
 const scanBytes = 256 << 10
 
 // seekRecord moves to the start of a record shortly before the byte number skip.

@@ -21,7 +21,7 @@ func TestRetriesDoNotFlood(t *testing.T) {
 	for range sandboxes {
 		var at time.Duration
 		for attempt := int32(1); ; attempt++ {
-			at += nextPause(activity.Info{Attempt: attempt, RetryPolicy: retries(session.tryPause())})
+			at += nextPause(activity.Info{Attempt: attempt, RetryPolicy: retries(session.longestPause())})
 			if at >= time.Duration(len(seconds))*time.Second {
 				break
 			}
@@ -43,6 +43,6 @@ func TestRetriesDoNotFlood(t *testing.T) {
 func TestRetriesWithinLease(t *testing.T) {
 	for _, lease := range []time.Duration{2 * time.Minute, 15 * time.Minute, 32 * time.Minute, 24 * time.Hour} {
 		o := Options{Lease: lease}
-		assert.LessOrEqual(t, lease/4+o.tryPause(), lease/2, "%v", lease)
+		assert.LessOrEqual(t, lease/4+o.longestPause(), lease/2, "%v", lease)
 	}
 }

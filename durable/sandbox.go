@@ -72,18 +72,10 @@ type Git struct {
 // Format prints the repository without credentials, for every verb.
 func (g Git) Format(f fmt.State, verb rune) { redact.Struct(f, verb, g) }
 
-func (o Options) lease() time.Duration {
-	if o.Lease == 0 {
-		return 15 * time.Minute
-	}
-	return o.Lease
-}
+func (o Options) lease() time.Duration { return cmp.Or(o.Lease, 15*time.Minute) }
 
 func (o Options) heartbeat() time.Duration {
-	if o.Heartbeat == 0 {
-		return 10 * time.Second
-	}
-	return max(o.Heartbeat, time.Second)
+	return max(cmp.Or(o.Heartbeat, 10*time.Second), time.Second)
 }
 
 // Sandbox is a sandbox of a workflow. Only the workflow that opened it may use it, from
@@ -96,7 +88,7 @@ type Sandbox struct {
 	StartedAt time.Time `json:"startedAt,omitzero"`
 	ExpiresAt time.Time `json:"expiresAt,omitzero"`
 	// Ahead is how far the workflow's clock is ahead of the service's, which those times
-	// come from. It is zero for a difference that a slow response explains.
+	// come from. Differences below five minutes count as zero: slow responses cause them.
 	Ahead time.Duration `json:"ahead,omitempty"`
 	// CreatedAt is when the sandbox was created. It changes if the files were lost,
 	// because their snapshot expired or was deleted, and a new, empty sandbox was created.
@@ -170,7 +162,7 @@ const abandonWithin = 10 * time.Minute
 func (s *Sandbox) abandon(ctx workflow.Context) {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
-	opts := workflow.GetActivityOptions(s.withShort(ctx))
+	opts := workflow.GetActivityOptions(s.withShortOptions(ctx))
 	opts.ScheduleToCloseTimeout = abandonWithin
 	_ = workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, opts), activityAbandon, s.Options.Name, s.Epoch).Get(ctx, nil)
 }
@@ -193,7 +185,7 @@ func (s *Sandbox) Resume(ctx workflow.Context) error {
 	}
 	// After a cancellation, Close has to know that a machine may run.
 	s.Opening = true
-	if err := s.execute(withWait(ctx), &m, activityOpen, s.Options, s.Epoch, s.Ended); err != nil {
+	if err := s.execute(withCancelWait(ctx), &m, activityOpen, s.Options, s.Epoch, s.Ended); err != nil {
 		return err
 	}
 	s.Opening = false
@@ -225,14 +217,15 @@ func (s *Sandbox) setMachine(m machine) {
 	s.VM, s.StartedAt, s.ExpiresAt, s.CreatedAt, s.Runtime = m.ID, m.StartedAt, m.ExpiresAt, m.CreatedAt, m.Runtime
 }
 
-// Adopt is like [Sandbox.Renew], for a sandbox that others use with the SDK: they may have
-// started another machine.
-func (s *Sandbox) Adopt(ctx workflow.Context) (runs bool, err error) {
+// Renew makes the lease last for Options.Lease from now, or for as long as the platform
+// allows. It reports whether a machine runs, which may be another one if others use the
+// sandbox with the SDK.
+func (s *Sandbox) Renew(ctx workflow.Context) (runs bool, err error) {
 	if err := s.check(ctx); err != nil {
 		return false, err
 	}
 	var m machine
-	if err := s.execute(ctx, &m, activityAdopt, s.Options, cmp.Or(s.VM, s.Ended)); err != nil {
+	if err := s.execute(ctx, &m, activityRenew, s.Options, cmp.Or(s.VM, s.Ended)); err != nil {
 		return false, err
 	}
 	s.noteClock(ctx, m)
@@ -247,28 +240,6 @@ func (s *Sandbox) Adopt(ctx workflow.Context) (runs bool, err error) {
 	default:
 		s.setMachine(m)
 	}
-	return true, nil
-}
-
-// Renew makes the lease last for Options.Lease from now, or for as long as the platform
-// allows. It reports whether the machine still runs.
-func (s *Sandbox) Renew(ctx workflow.Context) (runs bool, err error) {
-	if err := s.check(ctx); err != nil {
-		return false, err
-	}
-	if s.VM == "" {
-		return false, nil
-	}
-	var m machine
-	if err := s.execute(ctx, &m, activityRenew, s.Options, s.VM); err != nil {
-		return false, err
-	}
-	if m.ID == "" {
-		s.noteEnded()
-		return false, nil
-	}
-	s.noteClock(ctx, m)
-	s.ExpiresAt = m.ExpiresAt
 	return true, nil
 }
 
@@ -351,8 +322,8 @@ func (s *Sandbox) Delete(ctx workflow.Context) error {
 	return nil
 }
 
-// withWait makes calls wait for the end of their activity, even if ctx is canceled.
-func withWait(ctx workflow.Context) workflow.Context {
+// withCancelWait makes a canceled call wait for the end of its activity.
+func withCancelWait(ctx workflow.Context) workflow.Context {
 	opts := workflow.GetActivityOptions(ctx)
 	opts.WaitForCancellation = true
 	return workflow.WithActivityOptions(ctx, opts)
@@ -362,10 +333,10 @@ func withWait(ctx workflow.Context) workflow.Context {
 // because others wait for the command.
 const followPause = 10 * time.Second
 
-// tryPause is the longest pause between attempts of other activities. It keeps a thousand
+// longestPause is the longest pause between attempts of the other activities. It keeps a thousand
 // sandboxes that wake in an outage below the platform's rate limit, and is short enough
 // for the lease.
-func (o Options) tryPause() time.Duration {
+func (o Options) longestPause() time.Duration {
 	return min(max(o.lease()/6, followPause), 5*time.Minute)
 }
 
@@ -376,11 +347,11 @@ func retries(longest time.Duration) *temporal.RetryPolicy {
 	}
 }
 
-// withShort sets the options of activities that do one thing, and are retried until it
-// works.
-func (s *Sandbox) withShort(ctx workflow.Context) workflow.Context {
+// withShortOptions sets the options of all activities but the one that follows a command.
+// They are retried until they succeed.
+func (s *Sandbox) withShortOptions(ctx workflow.Context) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		StartToCloseTimeout: 5 * time.Minute, HeartbeatTimeout: s.Options.heartbeat(), RetryPolicy: retries(s.Options.tryPause()),
+		StartToCloseTimeout: 5 * time.Minute, HeartbeatTimeout: s.Options.heartbeat(), RetryPolicy: retries(s.Options.longestPause()),
 		WaitForCancellation: workflow.GetActivityOptions(ctx).WaitForCancellation,
 	})
 }
@@ -388,15 +359,15 @@ func (s *Sandbox) withShort(ctx workflow.Context) workflow.Context {
 // followTime limits an attempt to follow a command. The next one begins at its start.
 const followTime = 24 * time.Hour
 
-// withSummary makes Temporal show the command of an activity.
+// withSummary names the command in the summary of an activity, which Temporal's page shows.
 func withSummary(ctx workflow.Context, output string) workflow.Context {
 	opts := workflow.GetActivityOptions(ctx)
 	opts.Summary = path.Base(output)
 	return workflow.WithActivityOptions(ctx, opts)
 }
 
-// withLong sets the options for following a command.
-func (s *Sandbox) withLong(ctx workflow.Context) workflow.Context {
+// withFollowOptions sets the options for following a command.
+func (s *Sandbox) withFollowOptions(ctx workflow.Context) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue: s.Options.FollowQueue, StartToCloseTimeout: followTime, HeartbeatTimeout: s.Options.heartbeat(), RetryPolicy: retries(followPause),
 	})

@@ -23,8 +23,8 @@ type startInput struct {
 	Sandbox, VM, EnvFrom, Name string
 	Args                       []string
 	Options                    RunOptions
-	// Key is that of this call. Nonce distinguishes it from one with the same key in another
-	// history of the workflow, of which a restored database has lost the end.
+	// Key identifies this call in the workflow. Nonce distinguishes it from a call with the
+	// same key in another history of the workflow, which a restored database has lost.
 	Key, Nonce string
 	// Again says that an earlier execution of the activity was refused, but may have sent
 	// the command.
@@ -36,10 +36,10 @@ type startInput struct {
 
 // guardArgs returns the arguments of sh: the guard and the command that it guards.
 func (in startInput) guardArgs() []string {
-	return append([]string{"-c", guard, within(in.Sandbox, in.Key), in.Nonce, in.Name}, in.Args...)
+	return append([]string{"-c", guard, in.Sandbox + "/" + in.Key, in.Nonce, in.Name}, in.Args...)
 }
 
-// matches reports whether cmd is the command to start, and not another one with its key.
+// matches reports whether cmd is the command to start, rather than another one with its key.
 func (in startInput) matches(cmd *sandbox.Command) bool {
 	args, want := cmd.Args(), in.guardArgs()
 	if in.Options.ArgFrom != "" && len(args) == len(want)+1 { // want lacks the text, which is not read yet
@@ -84,12 +84,10 @@ const (
 // nonceFile is the file with the nonce of a path's winner.
 func nonceFile(path string) string { return "/tmp/.durable/" + path + "/nonce" }
 
-func within(what, key string) string { return what + "/" + key }
-
 // commandID returns the ID to request for the command of a key. It has a form that the
 // service is known to accept, and is the same for each attempt.
 func commandID(vm, key string) string {
-	sum := sha256.Sum256([]byte(within(vm, key)))
+	sum := sha256.Sum256([]byte(vm + "/" + key))
 	return "d" + hex.EncodeToString(sum[:16])
 }
 
@@ -109,7 +107,7 @@ func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error
 		// If it has ended, the service answers the start with that.
 		vm, err = w.knownSession(in.Sandbox, in.VM, in.Expires)
 	} else if vm, err = w.currentSession(ctx, in.Sandbox, in.VM); err == nil {
-		cmd, err = find(ctx, vm, in)
+		cmd, err = findCommand(ctx, vm, in)
 	}
 	switch {
 	case hasEnded(err):
@@ -124,7 +122,7 @@ func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error
 		return started{}, classify(ctx, err)
 	}
 	if vm.TimeLeft() < in.Lease/2 {
-		extend(ctx, vm, in.Lease) // nobody follows the command for a while
+		extend(ctx, vm, in.Lease) // the command is not followed yet
 	}
 	cmd, err = w.send(ctx, vm, in, opts)
 	unsent = unsent && notStarted(err)
@@ -187,11 +185,11 @@ func (w *Worker) send(ctx context.Context, vm *sandbox.Session, in startInput, o
 	if !w.idsRefused.Load() {
 		opts.ID = commandID(in.VM, in.Key)
 	}
-	cmd, err := w.startHanded(ctx, vm, args, *opts)
+	cmd, err := w.startStreaming(ctx, vm, args, *opts)
 	if opts.ID != "" && errors.Is(err, sandbox.ErrCommandIDs) {
 		w.idsRefused.Store(true)
 		opts.ID = ""
-		cmd, err = w.startHanded(ctx, vm, args, *opts)
+		cmd, err = w.startStreaming(ctx, vm, args, *opts)
 	}
 	if opts.ID != "" && errors.Is(err, sandbox.ErrConflict) {
 		// An earlier request of this start, or of another history, was faster.
@@ -202,8 +200,8 @@ func (w *Worker) send(ctx context.Context, vm *sandbox.Session, in startInput, o
 	return cmd, err
 }
 
-// found returns the result for an existing command with the key. It may be another one, which
-// a lost history of the workflow started.
+// found returns the result for a command with the key. A lost history of the workflow may
+// have started another command with it.
 func found(cmd *sandbox.Command, in startInput, vm *sandbox.Session) (started, error) {
 	if in.matches(cmd) {
 		return handle(cmd, in, vm)
@@ -211,8 +209,8 @@ func found(cmd *sandbox.Command, in startInput, vm *sandbox.Session) (started, e
 	return started{Rewound: true}, nil
 }
 
-// handle returns the command's handle without its arguments: the history contains it more
-// than once.
+// handle returns the command's handle, without its arguments, because the history contains
+// the handle more than once.
 func handle(cmd *sandbox.Command, in startInput, vm *sandbox.Session) (started, error) {
 	data, err := json.Marshal(cmd)
 	if err != nil {
@@ -248,7 +246,7 @@ func (w *Worker) prepare(ctx context.Context, in *startInput) (*sandbox.StartOpt
 	return opts, err
 }
 
-// withText adds the argument in the store.
+// withText appends the stored argument.
 func (w *Worker) withText(ctx context.Context, args []string, key string) ([]string, error) {
 	if key == "" {
 		return args, nil
@@ -268,9 +266,9 @@ func (w *Worker) withText(ctx context.Context, args []string, key string) ([]str
 	return append(slices.Clip(args), string(text)), err
 }
 
-// find looks for the command of a key in a session by its ID. If the service or the worker
-// that sent it used no ID, find searches all commands.
-func find(ctx context.Context, vm *sandbox.Session, in startInput) (*sandbox.Command, error) {
+// findCommand looks for the command of a key in a session by its ID. If the service refused
+// that ID, findCommand searches all commands.
+func findCommand(ctx context.Context, vm *sandbox.Session, in startInput) (*sandbox.Command, error) {
 	cmd, err := vm.GetCommand(ctx, commandID(vm.ID(), in.Key))
 	if !errors.Is(err, sandbox.ErrNotFound) {
 		return cmd, err
@@ -302,7 +300,7 @@ func winner(ctx context.Context, cmds []*sandbox.Command, path string) (*sandbox
 	}
 	// A loser ends at once, but only Wait shows that.
 	for _, cmd := range cmds {
-		wait, cancel := context.WithTimeout(ctx, loserEnds)
+		wait, cancel := context.WithTimeout(ctx, loserTimeout)
 		done, err := cmd.Wait(wait)
 		cancel()
 		switch {
@@ -346,5 +344,5 @@ func findWinner(ctx context.Context, vm *sandbox.Session, id string) (cmd *sandb
 	return nil, text != "" && text != mine.Args()[3], err
 }
 
-// loserEnds is how long a command that lost can take to end.
-const loserEnds = 5 * time.Second
+// loserTimeout is how long a command that lost against the guard may take to end.
+const loserTimeout = 5 * time.Second

@@ -11,27 +11,26 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// handed is the output of a command in the response to its start. If the same worker
-// executes the activity that follows the command, it reads the log and the end from here,
-// without a request.
-type handed struct {
+// startStream is the open response to the start of a command, which streams its output. If
+// the worker that started the command also follows it, it reads the log and the end from
+// here, without another request.
+type startStream struct {
 	cmd    *sandbox.Command
 	pieces chan sandbox.LogChunk
-	over   chan struct{} // closed when there will be no more
-	taken  chan struct{} // closed when somebody reads
+	over   chan struct{} // closed after the last piece
+	taken  chan struct{} // closed when a reader has the stream
 	cancel context.CancelFunc
 }
 
-// handedFor is how long a response waits for its reader. The command's output waits with
-// it.
-const handedFor = 10 * time.Second
+// streamWait is how long a response waits for its reader, and the command's output with it.
+const streamWait = 10 * time.Second
 
-// startHanded starts a command and keeps the response for [Worker.takeHanded].
-func (w *Worker) startHanded(ctx context.Context, vm *sandbox.Session, args []string, opts sandbox.StartOptions) (*sandbox.Command, error) {
+// startStreaming starts a command and keeps the response for [Worker.takeStream].
+func (w *Worker) startStreaming(ctx context.Context, vm *sandbox.Session, args []string, opts sandbox.StartOptions) (*sandbox.Command, error) {
 	live, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
-	h := &handed{pieces: make(chan sandbox.LogChunk), over: make(chan struct{}), taken: make(chan struct{}), cancel: cancel}
-	opts.Stdout, opts.Stderr = handedWriter{live, h, sandbox.Stdout}, handedWriter{live, h, sandbox.Stderr}
+	h := &startStream{pieces: make(chan sandbox.LogChunk), over: make(chan struct{}), taken: make(chan struct{}), cancel: cancel}
+	opts.Stdout, opts.Stderr = streamWriter{live, h, sandbox.Stdout}, streamWriter{live, h, sandbox.Stderr}
 	cmd, err := vm.StartCommand(live, "sh", args, &opts)
 	if err != nil {
 		cancel()
@@ -39,13 +38,13 @@ func (w *Worker) startHanded(ctx context.Context, vm *sandbox.Session, args []st
 	}
 	stop()
 	h.cmd = cmd
-	w.handed.Store(cmd.ID(), h)
+	w.streams.Store(cmd.ID(), h)
 	go func() {
 		defer close(h.over)
 		_ = cmd.WaitOutput(context.Background()) // ends with live
 	}()
 	go func() {
-		wait := time.NewTimer(handedFor)
+		wait := time.NewTimer(streamWait)
 		defer wait.Stop()
 		select {
 		case <-wait.C:
@@ -53,20 +52,20 @@ func (w *Worker) startHanded(ctx context.Context, vm *sandbox.Session, args []st
 		case <-h.taken:
 			return
 		}
-		if w.handed.CompareAndDelete(cmd.ID(), h) {
+		if w.streams.CompareAndDelete(cmd.ID(), h) {
 			cancel()
 		}
 	}()
 	return cmd, nil
 }
 
-type handedWriter struct {
+type streamWriter struct {
 	live   context.Context
-	h      *handed
+	h      *startStream
 	stream string
 }
 
-func (w handedWriter) Write(p []byte) (int, error) {
+func (w streamWriter) Write(p []byte) (int, error) {
 	select {
 	case w.h.pieces <- sandbox.LogChunk{Stream: w.stream, Data: bytes.Clone(p)}:
 		return len(p), nil
@@ -75,20 +74,20 @@ func (w handedWriter) Write(p []byte) (int, error) {
 	}
 }
 
-// takeHanded returns the output of a command that this worker started. It returns nil if
+// takeStream returns the output of a command that this worker started. It returns nil if
 // another reader has it, or if it waited too long.
-func (w *Worker) takeHanded(id string) *handed {
-	v, ok := w.handed.LoadAndDelete(id)
+func (w *Worker) takeStream(id string) *startStream {
+	v, ok := w.streams.LoadAndDelete(id)
 	if !ok {
 		return nil
 	}
-	h := v.(*handed)
+	h := v.(*startStream)
 	close(h.taken)
 	return h
 }
 
 // chunks is like Command.LogChunks, but can be used only once.
-func (h *handed) chunks(ctx context.Context) iter.Seq2[sandbox.LogChunk, error] {
+func (h *startStream) chunks(ctx context.Context) iter.Seq2[sandbox.LogChunk, error] {
 	return func(yield func(sandbox.LogChunk, error) bool) {
 		defer h.cancel()
 		for {

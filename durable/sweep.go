@@ -18,8 +18,9 @@ import (
 )
 
 // Sweep stops the sandboxes of this fleet that run although their workflow has ended or no
-// longer exists. It deletes abandoned sandboxes after they were stopped for DeleteAfter:
-// those whose workflow was terminated, timed out or is unknown. It returns how many it has stopped and deleted.
+// longer exists. It also deletes sandboxes whose workflow was terminated, timed out or is
+// unknown, after they were stopped for DeleteAfter. It returns how many it has stopped and
+// deleted.
 //
 // c is a client of the workflows' namespace. Outside an activity, Fleet has to be set.
 // After the loss of its database, a namespace has a new ID: set Fleet to the old ID to

@@ -16,7 +16,7 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// Worker has the activities behind [Sandbox]. It is safe for concurrent use after it is
+// Worker executes the activities of [Sandbox]. It is safe for concurrent use after it is
 // registered. Its metrics go to the MetricsHandler of the Temporal client, and those of
 // its requests to the Observer of Client.
 type Worker struct {
@@ -44,8 +44,9 @@ type Worker struct {
 
 	// idsRefused says that the service does not accept the caller's command IDs.
 	idsRefused atomic.Bool
-	// handed has the commands that this worker started and nobody reads yet, by their IDs.
-	handed sync.Map
+	// streams has the open responses to starts of this worker that nobody reads yet, by the
+	// commands' IDs.
+	streams sync.Map
 	// namespaces has the IDs of namespaces, by their names.
 	namespaces sync.Map
 }
@@ -54,7 +55,6 @@ type Worker struct {
 const (
 	activityOpen     = "sandbox.Open"
 	activityRenew    = "sandbox.Renew"
-	activityAdopt    = "sandbox.Adopt"
 	activityStop     = "sandbox.Stop"
 	activitySnapshot = "sandbox.Snapshot"
 	activityDelete   = "sandbox.Delete"
@@ -65,13 +65,6 @@ const (
 	activitySweep    = "sandbox.Sweep"
 )
 
-func (w *Worker) activities() map[string]any {
-	return map[string]any{
-		activityOpen: w.open, activityRenew: w.renew, activityAdopt: w.adopt, activityStop: w.stop, activitySnapshot: w.snapshot, activityDelete: w.delete, activityAbandon: w.abandon,
-		activityStart: w.start, activityFollow: w.follow, activityKill: w.kill, activitySweep: w.sweep,
-	}
-}
-
 // Registry is a worker.Worker or a test environment.
 type Registry interface {
 	RegisterActivityWithOptions(a any, options activity.RegisterOptions)
@@ -80,7 +73,10 @@ type Registry interface {
 
 // Register registers the activities and [SweepWorkflow].
 func (w *Worker) Register(r Registry) {
-	for name, f := range w.activities() {
+	for name, f := range map[string]any{
+		activityOpen: w.open, activityRenew: w.renew, activityStop: w.stop, activitySnapshot: w.snapshot, activityDelete: w.delete, activityAbandon: w.abandon,
+		activityStart: w.start, activityFollow: w.follow, activityKill: w.kill, activitySweep: w.sweep,
+	} {
 		r.RegisterActivityWithOptions(f, activity.RegisterOptions{Name: name})
 	}
 	r.RegisterWorkflowWithOptions(SweepWorkflow, workflow.RegisterOptions{Name: "sandbox.Sweep"})
@@ -92,7 +88,8 @@ func (w *Worker) RegisterFollow(r Registry) {
 	r.RegisterActivityWithOptions(w.follow, activity.RegisterOptions{Name: activityFollow})
 }
 
-// classify converts an error of the SDK to one that Temporal retries, or not, as it should.
+// classify converts an error of the SDK to one that Temporal retries only if a retry can
+// succeed.
 func classify(ctx context.Context, err error) error {
 	if err == nil {
 		return nil

@@ -108,7 +108,7 @@ func TestKilledAgent(t *testing.T) {
 	}
 	again, release, err := all.Acquire(t.Context(), conversation)
 	require.NoError(t, err)
-	for e, err := range all.Client.Events(t.Context(), id, session.Cursor{}) { // it was waited for
+	for e, err := range all.Client.Events(t.Context(), id, session.Cursor{}) { // Acquire waited for the command
 		require.NoError(t, err)
 		if e.Type == session.TypeCommandEnd {
 			require.Equal(t, durable.Exited, e.Outcome)
@@ -118,7 +118,7 @@ func TestKilledAgent(t *testing.T) {
 	}
 	assert.Equal(t, machine, again.CurrentSession().ID())
 	release()
-	release() // again does nothing
+	release() // the second call does nothing
 	assert.Contains(t, call("read_file", `{"path": "f"}`), "kept")
 	assert.Contains(t, call("bash", `{"command": "pgrep -x sleep >/dev/null && echo goes on"}`), "goes on")
 

@@ -34,7 +34,7 @@ func TestCluster(t *testing.T) {
 	}
 	authorize(t, "secret")
 	one, at := start()
-	var base atomic.Value // where the viewer and the user are
+	var base atomic.Value // the address that the viewer and the user are at
 	base.Store(at)
 	get := func() string { return base.Load().(string) }
 	resp, err := http.Post(get()+"/start", "application/json", nil)

@@ -49,20 +49,19 @@ var (
 )
 
 // KeyFile is the file in a server's folder that holds its key and certificate. The key
-// outlives restarts. Whoever can read it can run commands in every session, and can
-// pass for the server.
+// outlives restarts. A process that can read it can run commands in every session, and can
+// pose as the server.
 const KeyFile = "tls.pem"
 
 const (
 	namespace = "default"
 	// retention is how long Temporal keeps closed workflows: its minimum.
 	retention = 24 * time.Hour
-	// startTries bounds the attempts to bind free ports, which another program may
-	// take first.
+	// startTries limits the attempts to use free ports: another program may take them first.
 	startTries  = 3
 	clusterName = "active"
-	// connLifetime closes the connections to the database after the server has
-	// stopped: Temporal itself leaves them open.
+	// connLifetime closes the connections to the database after the server has stopped,
+	// because Temporal leaves them open.
 	connLifetime = 10 * time.Second
 )
 
@@ -154,7 +153,7 @@ func (s *Server) open(dir string) error {
 		return fmt.Errorf("devserver: %w", err)
 	}
 	if made := strings.TrimSpace(string(text)); made != headers.ServerVersion {
-		return fmt.Errorf("%w: version %s, and this one is %s: delete %s, or use the version it names", ErrVersion, made, headers.ServerVersion, dir)
+		return fmt.Errorf("%w: it has version %s, and this server version %s: delete %s, or use version %s", ErrVersion, made, headers.ServerVersion, dir, made)
 	}
 	return nil
 }
@@ -189,7 +188,7 @@ func (s *Server) database() (*config.SQL, error) {
 		}
 	}
 	if err := sqlite.SetupSchema(&fresh); err != nil {
-		return nil, fmt.Errorf("making the tables: %w", err)
+		return nil, fmt.Errorf("creating the tables: %w", err)
 	}
 	ns, err := sqlite.NewNamespaceConfig(clusterName, namespace, false, nil)
 	if err != nil {
@@ -197,7 +196,7 @@ func (s *Server) database() (*config.SQL, error) {
 	}
 	ns.Detail.Config.Retention = durationpb.New(retention)
 	if err := sqlite.CreateNamespaces(&fresh, ns); err != nil {
-		return nil, fmt.Errorf("making the namespace: %w", err)
+		return nil, fmt.Errorf("creating the namespace: %w", err)
 	}
 	return db, os.Rename(fresh.DatabaseName, file)
 }
@@ -290,7 +289,7 @@ func settings() dynamicconfig.StaticClient {
 	return dynamic
 }
 
-// freePorts returns ports that are free now.
+// freePorts returns ports that are currently free.
 func freePorts(ip string, n int) ([]int, error) {
 	ports := make([]int, n)
 	for i := range ports {

@@ -16,7 +16,7 @@ import (
 )
 
 // TestFolder: a folder keeps workflows from one start to the next. One server at a time can
-// use it. A deleted folder is made again, empty.
+// use it. A deleted folder is created again, empty.
 func TestFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "there")
 	// start starts a server and reports whether it knows the workflow. If not, it starts
@@ -65,7 +65,7 @@ func TestVersions(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "version"), []byte("1.2.3\n"), 0o600))
 	_, err = devserver.Start(t.Context(), dir, 0)
 	require.ErrorIs(t, err, devserver.ErrVersion)
-	assert.ErrorContains(t, err, "version 1.2.3, and this one is "+headers.ServerVersion+": delete "+dir+", or use the version it names")
+	assert.ErrorContains(t, err, "version 1.2.3, and this server version "+headers.ServerVersion+": delete "+dir+", or use version 1.2.3")
 	info, err := os.Stat(filepath.Join(dir, "temporal.db"))
 	require.NoError(t, err)
 	assert.Positive(t, info.Size())

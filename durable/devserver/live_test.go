@@ -128,7 +128,7 @@ func TestViewerOfALostMachine(t *testing.T) {
 	release, read := make(chan struct{}), make(chan struct{})
 	via := followed{http.DefaultTransport.(*http.Transport).Clone(), sync.OnceFunc(func() { close(read) })}
 	l := startLocalVia(t, via, session.Policy{}, heldStore{dir, release}, askedStore{dir, func(r io.ReadCloser, err error) (io.ReadCloser, error) {
-		if crashed.Load() && err != nil { // only now it is stored
+		if crashed.Load() && err != nil { // the output is stored only now
 			once.Do(func() { close(release) })
 		}
 		return r, err
@@ -240,7 +240,7 @@ func TestTruncated(t *testing.T) {
 		require.NoError(t, err)
 		switch {
 		case e.Type == session.TypeTruncated:
-			assert.Less(t, next, e.From) // again, if the session continues as new meanwhile
+			assert.Less(t, next, e.From) // repeated if the session continues as new in the meantime
 			truncated, next = true, e.From
 		case e.Type != session.TypeCommandOutput && e.Type != session.TypeOutputLost:
 			require.True(t, truncated, "what is gone is said first")

@@ -117,7 +117,7 @@ func TestManySessions(t *testing.T) {
 				if !assert.Equal(t, response["id"], <-over) {
 					return
 				}
-				if i == 0 { // it waits for the machine too
+				if i == 0 { // the first one also waits for the machine
 					started.add(time.Since(sent))
 					continue
 				}
@@ -159,7 +159,7 @@ func TestManyViewers(t *testing.T) {
 		go ends(t, base, id, func(command string) { over <- command })
 	}
 	for range n - 1 {
-		<-over // each has caught up
+		<-over // every viewer has caught up
 	}
 	var seen, last latencies
 	for i := range commands {
@@ -195,7 +195,7 @@ func TestAsleep(t *testing.T) {
 	}
 	wg.Wait()
 	state := func(id string) (s session.State) {
-		for { // until the service is not too busy
+		for { // the service may be too busy
 			resp, err := http.Get(base + "/session?runId=" + id)
 			require.NoError(t, err)
 			data, err := io.ReadAll(resp.Body)
@@ -235,7 +235,7 @@ func TestAsleep(t *testing.T) {
 	t.Logf("memory of the service: %d MiB without any, %d when all of them have gone to sleep, %d started again", empty>>10, full>>10, fresh>>10)
 }
 
-// size returns how many bytes a folder has.
+// size returns the size of a folder in bytes.
 func size(t *testing.T, dir string) (n int64) {
 	require.NoError(t, filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

@@ -58,7 +58,7 @@ func TestPage(t *testing.T) {
 	ctx := browser(t)
 	_, config := startEmulator(t)
 	config.IdleAfter = 9 * time.Second
-	config.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(needs.Port(t))) // which no other process takes while the service is down
+	config.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(needs.Port(t))) // reserved while the service is down
 	service, base := startService(t, config)
 
 	run := func(actions ...chromedp.Action) {
@@ -120,7 +120,7 @@ func TestPage(t *testing.T) {
 	shows("#log .cmd:last-of-type", "exit code 0")
 	log = text("#log")
 	assert.Contains(t, log, "built  in 4 s\n")
-	assert.NotContains(t, log, "[####", "what was written over")
+	assert.NotContains(t, log, "[####", "the bar is overwritten")
 	var back string
 	run(chromedp.Evaluate(`[...document.querySelectorAll("#log span")].find((s) => s.textContent === " built ").style.backgroundColor`, &back))
 	assert.Equal(t, "rgb(0, 90, 60)", back)
@@ -146,7 +146,7 @@ func TestPage(t *testing.T) {
 	run(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}))
 	picture("hibernated-dark")
 
-	// The page is on a phone now. The history of commands is still there.
+	// Show the page on a phone. It remembers the commands.
 	run(chromedp.EmulateViewport(390, 800, chromedp.EmulateMobile))
 	run(chromedp.SendKeys("#line", kb.ArrowUp, chromedp.ByQuery))
 	var line string
@@ -158,7 +158,7 @@ func TestPage(t *testing.T) {
 	shows("#when", "running")
 	var wide bool
 	run(chromedp.Evaluate(`document.documentElement.scrollWidth > window.innerWidth`, &wide))
-	assert.False(t, wide, "nothing sticks out on a phone")
+	assert.False(t, wide, "the page is no wider than the phone")
 	inSight := func() {
 		t.Helper()
 		var below float64
@@ -174,7 +174,7 @@ func TestPage(t *testing.T) {
 	}
 	inSight()
 	picture("phone")
-	for i := range 10 { // turn it around
+	for i := range 10 { // turn the phone
 		run(chromedp.EmulateViewport(390+410*int64(i%2), 800-410*int64(i%2), chromedp.EmulateMobile))
 		inSight()
 	}

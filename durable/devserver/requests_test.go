@@ -35,7 +35,7 @@ func TestRequestsOfAViewedCommand(t *testing.T) {
 		s.until(session.TypeCommandEnd)
 		s.until(session.TypeActivity)
 	}
-	counts, all := map[sandboxtest.Operation]int{}, -commands // that open the gate
+	counts, all := map[sandboxtest.Operation]int{}, -commands // those that open the gate
 	for _, r := range l.emulator.Requests()[begin:] {
 		if r.Operation != sandboxtest.ExtendTimeout {
 			counts[r.Operation]++

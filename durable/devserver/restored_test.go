@@ -58,7 +58,7 @@ func TestRestored(t *testing.T) {
 	for n := range 11 {
 		dir := filepath.Join(t.TempDir(), "database")
 		require.NoError(t, os.CopyFS(dir, os.DirFS(backup)))
-		require.NoError(t, os.Chmod(dir, 0o700)) //nolint:gosec // a folder is entered
+		require.NoError(t, os.Chmod(dir, 0o700)) //nolint:gosec // a folder
 		serve(dir, func(sessions *session.Client) {
 			next, stop := iter.Pull2(sessions.Events(t.Context(), id, cursor))
 			defer stop()

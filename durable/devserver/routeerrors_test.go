@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRefusals: each route responds with an error to a request that it can not serve.
-func TestRefusals(t *testing.T) {
+// TestErrorsOfRoutes: each route responds with an error to a request that it can not serve.
+func TestErrorsOfRoutes(t *testing.T) {
 	_, config := startEmulator(t)
 	_, base := startService(t, config)
 	request := func(method, path, body, origin string) (int, string) {

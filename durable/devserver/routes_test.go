@@ -161,13 +161,6 @@ func TestServerSentEvents(t *testing.T) {
 	none, _ := read(ids[len(ids)-1], "ping") // which takes 15 seconds
 	assert.Empty(t, none)
 
-	before, err := l.sessions.State(t.Context(), id)
-	require.NoError(t, err)
-	post(t, base, "/touch", map[string]any{"runId": id})
-	require.Eventually(t, func() bool {
-		s, err := l.sessions.State(t.Context(), id)
-		return assert.NoError(t, err) && s.HibernatesAt > before.HibernatesAt
-	}, time.Minute, 20*time.Millisecond, "it counts as a use")
 	post(t, base, "/destroy", map[string]any{"runId": id, "deleteSandbox": true, "removeOutput": true})
 	_, events = read(ids[len(ids)-1], session.TypeResult)
 	assert.Equal(t, "destroyed", events[len(events)-1].Status)

@@ -59,7 +59,7 @@ func soak(t *testing.T, sandboxes *sandbox.Client, base func() string, commands 
 		views[i] = view(t.Context(), base, ids[i])
 	}
 	var wg sync.WaitGroup
-	var once sync.Mutex // the random source
+	var once sync.Mutex // guards random
 	calm := make(chan struct{})
 	for _, id := range ids {
 		// send sends a command.
@@ -107,7 +107,7 @@ func soak(t *testing.T, sandboxes *sandbox.Client, base func() string, commands 
 	}
 	close(calm)
 	wg.Wait()
-	breaks, anew, again, rewound := 0, 0, 0, 0
+	breaks, restarts, again, rewound := 0, 0, 0, 0
 	for i, id := range ids {
 		v := views[i]
 		for began := time.Now(); v.done() < each && time.Since(began) < 10*time.Minute; testkit.Linger(50 * time.Millisecond) {
@@ -120,7 +120,7 @@ func soak(t *testing.T, sandboxes *sandbox.Client, base func() string, commands 
 		post(t, base, "/destroy", map[string]any{"runId": id})
 		<-v.over
 		back := ranOnce(t, string(record), each)
-		assert.LessOrEqual(t, back, v.rewound, "where commands of before run again in session %d, it has said so", i)
+		assert.LessOrEqual(t, back, v.rewound, "session %d said so before it ran earlier commands again", i)
 		assert.LessOrEqual(t, v.rewound, history.lives)
 		for n, seq := range v.seqs {
 			require.Equal(t, n, seq, "events of session %d: each once, none missing", i)
@@ -134,15 +134,15 @@ func soak(t *testing.T, sandboxes *sandbox.Client, base func() string, commands 
 			assert.EqualValues(t, e.Bytes, len(output), "each byte of command %d once", n)
 			assert.Contains(t, v.starts[e.ID], "echo "+strings.TrimSuffix(output[strings.LastIndex(output, " of ")+4:], "\n")+" >>", "command %d is no other", n)
 		}
-		breaks, anew, again, rewound = breaks+v.breaks, anew+v.anew, again+back, rewound+v.rewound
+		breaks, restarts, again, rewound = breaks+v.breaks, restarts+v.restarts, again+back, rewound+v.rewound
 	}
 	for info, err := range sandboxes.List(t.Context(), nil) {
 		require.NoError(t, err)
-		assert.Equal(t, sandbox.StatusStopped, info.Status, "nothing is paid for that no session has")
+		assert.Equal(t, sandbox.StatusStopped, info.Status, "no machine runs without a session")
 		assert.Contains(t, ids, strings.TrimPrefix(info.Name, "durable-"))
 	}
-	t.Logf("%d faults, %d commands in %d sessions, %d broken streams; %d lives: %d sessions rewound, commands of before run again in %d, %d viewers begun anew",
-		len(faults), commands, sessions, breaks, history.lives+1, rewound, again, anew)
+	t.Logf("%d faults, %d commands in %d sessions, %d broken streams; the database was restored %d times: %d sessions rewound, earlier commands ran again in %d, %d viewers started over",
+		len(faults), commands, sessions, breaks, history.lives, rewound, again, restarts)
 }
 
 // ranOnce checks that each command ran, in order. It returns how often the record goes back
@@ -193,7 +193,7 @@ func TestKilledServices(t *testing.T) {
 	for i := range services {
 		restart(i)
 	}
-	defer func() { // the last one that ends in order ends the emulator
+	defer func() { // the last process that is told to stop ends the emulator
 		for _, s := range services {
 			assert.NoError(t, s.cmd.Process.Signal(os.Interrupt))
 			assert.NoError(t, s.cmd.Wait())
@@ -306,7 +306,7 @@ func copyDatabase(t *testing.T, to, from string) {
 			require.NoError(t, err)
 		}
 		data, err := os.ReadFile(filepath.Join(from, name))
-		if errors.Is(err, fs.ErrNotExist) || strings.HasSuffix(name, "-shm") { // which is made anew
+		if errors.Is(err, fs.ErrNotExist) || strings.HasSuffix(name, "-shm") { // SQLite creates it
 			continue
 		}
 		require.NoError(t, err)

@@ -43,7 +43,7 @@ func versioned(t *testing.T, c client.Client, build string, activities *durable.
 func makeCurrent(t *testing.T, c client.Client, build string) {
 	t.Helper()
 	var err error
-	require.Eventually(t, func() bool { // it has to have been seen
+	require.Eventually(t, func() bool { // the server must have seen the build
 		_, err = c.WorkerDeploymentClient().GetHandle("sandbox").SetCurrentVersion(t.Context(), client.WorkerDeploymentSetCurrentVersionOptions{BuildID: build})
 		return err == nil
 	}, testkit.Patience, 100*time.Millisecond, "%v", err)
@@ -125,7 +125,7 @@ func TestUpgrade(t *testing.T) {
 	all(begun)
 	all(done)
 	close(round[1])
-	all(begun) // in the midst of it
+	all(begun)
 	renewed := versioned(t, c, "2", activities)
 	t.Cleanup(renewed.Stop)
 	makeCurrent(t, c, "2")

@@ -40,7 +40,7 @@ func post(t *testing.T, base func() string, path string, body any) map[string]an
 			continue
 		}
 		if failed && path == "/destroy" && resp.StatusCode == http.StatusGone {
-			return response // it was taken all the same
+			return response // an earlier attempt destroyed it
 		}
 		assert.Equal(t, 200, resp.StatusCode, "%s: %v", path, response)
 		return response
@@ -50,16 +50,16 @@ func post(t *testing.T, base func() string, path string, body any) map[string]an
 // viewer follows a session through every break, as the guide's client does, and keeps the
 // events. It starts over when its cursor points into lost history.
 type viewer struct {
-	mu      sync.Mutex
-	seqs    []int
-	output  map[string]string
-	starts  map[string]string // their texts
-	ends    map[string]session.Event
-	rewound int
-	cursor  string
-	breaks  int
-	anew    int
-	over    chan struct{}
+	mu       sync.Mutex
+	seqs     []int
+	output   map[string]string
+	starts   map[string]string // texts of commands
+	ends     map[string]session.Event
+	rewound  int
+	cursor   string
+	breaks   int
+	restarts int
+	over     chan struct{}
 }
 
 func (v *viewer) begin() {
@@ -93,7 +93,7 @@ func (v *viewer) read(ctx context.Context, base, id string) bool {
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		v.begin()
-		v.anew++
+		v.restarts++
 	}
 	if resp.StatusCode != 200 {
 		return false

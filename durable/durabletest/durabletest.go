@@ -136,7 +136,7 @@ type interceptsActivity struct {
 }
 
 func (a *interceptsActivity) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
-	a.e.Join()
+	a.e.SyncClocks()
 	info := activity.GetInfo(ctx)
 	value, ok := a.asked.Load(info.ActivityID)
 	if !ok {
@@ -169,14 +169,14 @@ func (a *interceptsActivity) ExecuteActivity(ctx context.Context, in *intercepto
 // At calls f at a time after the workflow's start, by the workflow's clock.
 func (e *Env) At(d time.Duration, f func()) {
 	e.RegisterDelayedCallback(func() {
-		e.Join()
+		e.SyncClocks()
 		f()
 	}, d)
 }
 
-// Join moves the emulator's clock to the workflow's time, so that leases end and snapshots
+// SyncClocks moves the emulator's clock to the workflow's time, so that leases end and snapshots
 // expire. Each activity and each function of [Env.At] begins with it.
-func (e *Env) Join() {
+func (e *Env) SyncClocks() {
 	e.joining.Lock()
 	defer e.joining.Unlock()
 	if by := e.Now().Sub(e.Server.Now()); by > 0 {

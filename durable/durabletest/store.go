@@ -87,7 +87,7 @@ func (s *storeTest) has(t *testing.T, key string, want []byte) {
 	if err != nil {
 		t.Errorf("%q is missing", key)
 	} else if !bytes.Equal(got, want) {
-		t.Errorf("%q has %d bytes, not the %d that were written last", key, len(got), len(want))
+		t.Errorf("%q has %d bytes, want the %d that were written last", key, len(got), len(want))
 	}
 }
 
@@ -111,7 +111,7 @@ func (s *storeTest) missing(t *testing.T) {
 	s.put(t, "missing/folder/object", []byte("x"))
 	for _, key := range []string{"missing/object", "missing/folder/object2", "missing/folder/objec"} {
 		if _, err := s.get(t, key); err == nil {
-			t.Errorf("%q is there", key)
+			t.Errorf("%q exists", key)
 		}
 	}
 }
@@ -193,7 +193,7 @@ func (s *storeTest) concurrent(t *testing.T) {
 					err = w.Commit()
 				}
 				if err = errors.Join(err, w.Close()); err != nil {
-					t.Errorf("writing %q beside others: %v", key, err)
+					t.Errorf("writing %q concurrently: %v", key, err)
 				}
 			}
 		})
@@ -204,7 +204,7 @@ func (s *storeTest) concurrent(t *testing.T) {
 	}
 	got, err := s.get(t, "concurrent/same")
 	if err != nil || len(got) == 0 || !bytes.Equal(got, all[int(got[0]-'a')%writers]) {
-		t.Errorf("no writer of a shared key has won: %d bytes, %v", len(got), err)
+		t.Errorf("the object of a shared key is not that of one writer: %d bytes, %v", len(got), err)
 	}
 }
 
@@ -240,14 +240,14 @@ func (s *storeTest) keys(t *testing.T) {
 	for _, key := range []string{"", ".", "/", "/x", "../x", s.prefix + "../x", s.prefix + "a//b", s.prefix + "./a", s.prefix + "a/.."} {
 		if w, err := s.store.Create(t.Context(), key); err == nil {
 			_ = w.Close()
-			t.Errorf("Create takes the key %q", key)
+			t.Errorf("Create accepts the key %q", key)
 		}
 		if r, err := s.store.Open(t.Context(), key); err == nil {
 			_ = r.Close()
-			t.Errorf("Open takes the key %q", key)
+			t.Errorf("Open accepts the key %q", key)
 		}
 		if err := s.store.Remove(t.Context(), key+"/"); err == nil {
-			t.Errorf("Remove takes the prefix %q", key+"/")
+			t.Errorf("Remove accepts the prefix %q", key+"/")
 		}
 	}
 }

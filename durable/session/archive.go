@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"regexp"
 
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/workflow"
@@ -84,8 +83,6 @@ func (a archive) get(ctx context.Context, dir string, base, seq int) (events []s
 		events = append(events, e)
 	}
 }
-
-var validText = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 func textKey(id, text string) string { return durable.NeededPrefix + id + "/commands/" + text }
 

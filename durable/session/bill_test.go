@@ -19,12 +19,12 @@ import (
 func TestBill(t *testing.T) {
 	ends := 1000
 	if !needs.Slow() {
-		ends = 12 // destroyed with the sandbox, and canceled, at each moment
+		ends = 12 // random moments, each with a destroy and with a cancellation
 	}
 	for seed := range ends {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			r := rand.New(rand.NewPCG(1, uint64(seed))) //nolint:gosec // to be repeated
+			r := rand.New(rand.NewPCG(1, uint64(seed))) //nolint:gosec // repeatable
 			p := newPlay(t, nil)
 			p.Server.Inject(sandboxtest.Fault{Delay: time.Duration(r.IntN(60)) * time.Millisecond})
 			p.send(time.Second, "a", "sleep 0.1; echo a")

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"regexp"
 	"strings"
 	"sync"
@@ -64,7 +63,7 @@ type Client struct {
 
 	mu      sync.Mutex
 	watches map[string]*watch
-	cost    time.Duration       // of a query, on average
+	cost    time.Duration       // mean duration of a query
 	known   map[string]struct{} // IDs of sessions
 }
 
@@ -135,8 +134,8 @@ func (c *Client) check(ctx context.Context) error {
 	return entry.Check(ctx, c != nil && c.watches != nil, "session", "the Client")
 }
 
-// start is Start; again says whether to start a session again that has ended.
-func (c *Client) start(ctx context.Context, opts *StartOptions, again enums.WorkflowIdReusePolicy) (id string, err error) {
+// start is Start. reuse says what to do with the ID of a session that has ended.
+func (c *Client) start(ctx context.Context, opts *StartOptions, reuse enums.WorkflowIdReusePolicy) (id string, err error) {
 	in := input{Options: c.opts.Defaults, Policy: c.opts.Policy}
 	title := ""
 	if opts != nil {
@@ -158,7 +157,7 @@ func (c *Client) start(ctx context.Context, opts *StartOptions, again enums.Work
 		return "", err
 	}
 	if len(title) > maxTitle {
-		return "", fmt.Errorf("%w: a title of %d bytes; at most %d are taken", sandbox.ErrInvalid, len(title), maxTitle)
+		return "", fmt.Errorf("%w: the title has %d bytes; the limit is %d", sandbox.ErrInvalid, len(title), maxTitle)
 	}
 	memo := map[string]any{memoSandbox: cmp.Or(in.Options.Name, durable.DefaultName(id))}
 	if title != "" {
@@ -167,7 +166,7 @@ func (c *Client) start(ctx context.Context, opts *StartOptions, again enums.Work
 	_, err = c.temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 		ID: id, TaskQueue: c.opts.TaskQueue, Memo: memo,
 		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
-		WorkflowIDReusePolicy:    again,
+		WorkflowIDReusePolicy:    reuse,
 	}, workflowName, in)
 	if _, ok := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); ok {
 		return id, fmt.Errorf("%w (%s)", ErrDestroyed, id)
@@ -217,18 +216,18 @@ func (c *Client) Command(ctx context.Context, id string, cmd Command) (commandID
 		return "", err
 	}
 	if len(cmd.Command) > MaxCommand {
-		return "", fmt.Errorf("%w: a command of %d bytes; at most %d are taken", sandbox.ErrInvalid, len(cmd.Command), MaxCommand)
+		return "", fmt.Errorf("%w: the command has %d bytes; the limit is %d", sandbox.ErrInvalid, len(cmd.Command), MaxCommand)
 	}
 	if len(cmd.Key) > 200 {
-		return "", fmt.Errorf("%w: a key of %d bytes; at most 200 are taken", sandbox.ErrInvalid, len(cmd.Key))
+		return "", fmt.Errorf("%w: the key has %d bytes; the limit is 200", sandbox.ErrInvalid, len(cmd.Key))
 	}
 	up := commandUpdate{Key: cmd.Key, Command: cmd.Command}
 	if cmd.Secret && c.opts.Output == nil {
 		return "", fmt.Errorf("%w: a secret command needs Options.Output, which is nil", sandbox.ErrInvalid)
 	}
 	if cmd.Secret {
-		up.Command = ""
-		if up.Text, err = c.store(ctx, id, cmd.Command); err != nil {
+		up.Command, up.Text = "", textOf(cmd.Command)
+		if err := c.storeText(ctx, id, up.Text, cmd.Command); err != nil {
 			return "", err
 		}
 	}
@@ -236,27 +235,16 @@ func (c *Client) Command(ctx context.Context, id string, cmd Command) (commandID
 	return commandID, err
 }
 
-// store stores the text of a command. It stores nothing for a session that would refuse
-// the command.
-func (c *Client) store(ctx context.Context, id, command string) (text string, err error) {
-	s, err := c.state(ctx, id)
-	text = textOf(command)
-	switch {
-	case err != nil:
-		return "", err
-	case s.State.State == StateDestroyed, s.State.State == StateTerminated:
-		return "", ErrDestroyed
-	case s.Full:
-		r, err := c.archive.store.Open(ctx, textKey(id, text))
-		if errors.Is(err, fs.ErrNotExist) {
-			err = ErrQueueFull
-		}
-		if err != nil {
-			return "", err
-		}
-		return text, r.Close()
+// storeText stores the text of a command, unless the session has ended.
+func (c *Client) storeText(ctx context.Context, id, text, command string) error {
+	s, err := c.State(ctx, id)
+	if err == nil && (s.State == StateDestroyed || s.State == StateTerminated) {
+		err = ErrDestroyed
 	}
-	return text, c.archive.putText(ctx, id, text, command)
+	if err != nil {
+		return err
+	}
+	return c.archive.putText(ctx, id, text, command)
 }
 
 // update sends a message to a session and waits for the answer.
@@ -286,7 +274,7 @@ func (c *Client) update(ctx context.Context, id, name string, arg, answer any) e
 			return ErrQueueFull
 		case app.Type() == errNothingType:
 			return errNothing
-		case app.Type() == errNoCommandType, app.Type() == errInvalidType:
+		case app.Type() == errNoCommandType:
 			return fmt.Errorf("%w: %s", sandbox.ErrInvalid, app.Message())
 		case app.Type() != errRollingType:
 			return err
@@ -310,6 +298,9 @@ func checkID(id string) error {
 // checkSession refuses the IDs of other workflows of the namespace: users of sessions must
 // not reach them.
 func (c *Client) checkSession(ctx context.Context, id string) error {
+	if err := c.check(ctx); err != nil {
+		return err
+	}
 	c.mu.Lock()
 	_, known := c.known[id]
 	c.mu.Unlock()
@@ -361,12 +352,9 @@ func (c *Client) missing(ctx context.Context, id string) error {
 }
 
 // Interrupt sends a signal to a command, or to the running one if commandID is empty. A
-// queued command never begins. It is not an error if the command has ended. The error for
+// command that waits in the queue never starts. It is not an error if the command has ended. The error for
 // an unknown command matches sandbox.ErrInvalid. Interrupt needs a running worker.
 func (c *Client) Interrupt(ctx context.Context, id, commandID string, sig sandbox.Signal) error {
-	if err := c.check(ctx); err != nil {
-		return err
-	}
 	_, err := c.interrupt(ctx, id, commandID, sig)
 	return err
 }
@@ -383,26 +371,10 @@ func (c *Client) interrupt(ctx context.Context, id, commandID string, sig sandbo
 	return taken, err
 }
 
-// Touch counts as a use: the machine runs for at least IdleAfter from now. It does not wake
-// a machine that hibernates. Touch needs a running worker.
-func (c *Client) Touch(ctx context.Context, id string) error {
-	if err := c.check(ctx); err != nil {
-		return err
-	}
-	err := c.update(ctx, id, updateTouch, struct{}{}, nil)
-	if errors.Is(err, errNothing) {
-		return nil
-	}
-	return err
-}
-
 // Destroy ends a session: it kills the running command, drops queued commands and stops the
 // machine. If opts is nil, the sandbox and the stored output stay. Destroy returns when the
 // session has recorded it, which needs a running worker.
 func (c *Client) Destroy(ctx context.Context, id string, opts *DestroyOptions) error {
-	if err := c.check(ctx); err != nil {
-		return err
-	}
 	if opts == nil {
 		opts = &DestroyOptions{}
 	}
@@ -424,12 +396,12 @@ func (c *Client) state(ctx context.Context, id string) (s decided, err error) {
 		return s, err
 	}
 	info := d.GetWorkflowExecutionInfo()
-	if cut(info.GetStatus()) != "" { // its code doesn't know that
+	if info.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_TERMINATED { // the workflow's code can't know that
 		s.State.State = StateTerminated
 		return s, nil
 	}
 	err = c.query(ctx, id, info.GetExecution().GetRunId(), &s, queryState)
-	s = s.when(info.GetHistoryLength())
+	s = s.committed(info.GetHistoryLength())
 	for _, a := range d.GetPendingActivities() {
 		if s.Error == "" && a.GetAttempt() > 1 {
 			s.Error = a.GetLastFailure().GetMessage()

@@ -2,8 +2,6 @@ package session_test
 
 import (
 	"context"
-	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,14 +17,11 @@ import (
 	"go.temporal.io/sdk/converter"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/durable"
-	"github.com/go-vercel/sandbox/durable/durabletest"
 	"github.com/go-vercel/sandbox/durable/session"
-	"github.com/go-vercel/sandbox/durable/session/sessiontest"
 )
 
-// queried is a cluster that answers queries with these errors first, and then with an empty
-// state.
+// queried is a cluster that answers the first queries with these errors, and later ones with
+// an empty state.
 type queried struct {
 	client.Client
 	errs  []error
@@ -111,44 +106,10 @@ func TestSessionIDs(t *testing.T) {
 		_, err = c.State(ctx, id)
 		assert.ErrorIs(t, err, session.ErrNoSession, "State %q", id)
 		assert.ErrorIs(t, c.Interrupt(ctx, id, "", sandbox.SIGINT), session.ErrNoSession, "Interrupt %q", id)
-		assert.ErrorIs(t, c.Touch(ctx, id), session.ErrNoSession, "Touch %q", id)
 		assert.ErrorIs(t, c.Destroy(ctx, id, nil), session.ErrNoSession, "Destroy %q", id)
 		for _, err := range c.Events(ctx, id, session.Cursor{}) {
 			assert.ErrorIs(t, err, session.ErrNoSession, "Events %q", id)
 			break
 		}
 	}
-}
-
-// TestRefusedTextIsNotStored: a refused secret command leaves nothing in the store. One
-// that was accepted before is found by its key.
-func TestRefusedTextIsNotStored(t *testing.T) {
-	dir := t.TempDir()
-	env := sessiontest.New(t, &sessiontest.Options{
-		Env: durabletest.Options{Output: durable.Dir(dir)}, Session: session.Options{Policy: session.Policy{QueueLimit: 1}},
-	})
-	id, err := env.Client.Start(t.Context(), nil)
-	require.NoError(t, err)
-	secret := func(n int) session.Command {
-		return session.Command{Key: fmt.Sprint(n), Command: fmt.Sprint(": ", n), Secret: true}
-	}
-	env.At(time.Minute, func() {
-		_, err := env.Client.Command(t.Context(), id, session.Command{Command: "until [ -e go ]; do sleep 0.05; done"})
-		require.NoError(t, err)
-		waits, err := env.Client.Command(t.Context(), id, secret(0))
-		require.NoError(t, err)
-		for n := range 10 {
-			again, err := env.Client.Command(t.Context(), id, secret(n))
-			if n > 0 {
-				assert.ErrorIs(t, err, session.ErrQueueFull)
-			} else {
-				assert.Equal(t, waits, again)
-			}
-		}
-		texts, err := filepath.Glob(filepath.Join(dir, durable.NeededPrefix, id, "commands", "*"))
-		require.NoError(t, err)
-		assert.Len(t, texts, 1)
-		assert.NoError(t, env.Client.Destroy(t.Context(), id, nil))
-	})
-	env.Run()
 }

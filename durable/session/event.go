@@ -138,7 +138,7 @@ func (c Cursor) next() int {
 }
 
 // ErrCursor means that a text is not a cursor, or that a cursor does not belong to the session.
-var ErrCursor = errors.New("session: not a cursor")
+var ErrCursor = errors.New("session: invalid cursor")
 
 // ParseCursor reads the text of a cursor. An empty text is the start.
 func ParseCursor(text string) (Cursor, error) {

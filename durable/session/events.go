@@ -13,7 +13,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 
 	"github.com/go-vercel/sandbox"
@@ -30,10 +29,6 @@ import (
 // worker.
 func (c *Client) Events(ctx context.Context, id string, from Cursor) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		if err := c.check(ctx); err != nil {
-			yield(Event{}, err)
-			return
-		}
 		if err := c.checkSession(ctx, id); err != nil {
 			yield(Event{}, err)
 			return
@@ -49,7 +44,7 @@ var (
 	// errLeft means that the caller ended the loop.
 	errLeft = errors.New("the viewer has left")
 	// errPending means that the next event or output is not available yet.
-	errPending = errors.New("it is not available yet")
+	errPending = errors.New("the event is not available yet")
 )
 
 // viewer is one reader of a session's events.
@@ -63,7 +58,7 @@ type viewer struct {
 	// start is the command whose output the cursor is in, and out reads that output. Both
 	// are nil if the cursor is in no output.
 	start *stored
-	out   *outputs
+	out   *outputReader
 	// failed counts consecutive queries that a worker could not answer.
 	failed int
 }
@@ -92,7 +87,7 @@ func (v *viewer) follow() error {
 	defer func() { v.out.stop() }()
 	for {
 		changed := w.next()
-		over := w.ended()
+		_, terminated := w.end()
 		events, closed, err := v.page()
 		if err == nil {
 			err = v.events(events)
@@ -102,8 +97,8 @@ func (v *viewer) follow() error {
 			return nil
 		case err == nil && len(events) > 0:
 			continue
-		case err == nil && cut(over) != "":
-			return v.giveCut(cut(over))
+		case err == nil && terminated:
+			return v.giveTerminated()
 		case err != nil && !errors.Is(err, errPending):
 			return err
 		}
@@ -113,28 +108,17 @@ func (v *viewer) follow() error {
 	}
 }
 
-// cut says how a workflow ended if its code could not emit a result: by a termination or a
-// timeout. It is empty for any other end.
-func cut(over enums.WorkflowExecutionStatus) string {
-	switch over {
-	case enums.WORKFLOW_EXECUTION_STATUS_TERMINATED:
-		return StateTerminated
-	case enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
-		return "timed out"
-	}
-	return ""
-}
-
-// giveCut yields the result of a session whose workflow ended from outside.
-func (v *viewer) giveCut(how string) error {
+// giveTerminated yields the result of a session whose workflow was terminated: its code
+// could not emit one.
+func (v *viewer) giveTerminated() error {
 	v.at = Cursor{Seq: v.at.next()}
-	return v.give(Event{Type: TypeResult, Seq: v.at.Seq, Status: "failed", Error: "the session's workflow was " + how})
+	return v.give(Event{Type: TypeResult, Seq: v.at.Seq, Status: "failed", Error: "the session's workflow was terminated"})
 }
 
 // wait yields output until the session changes, or until it is time to look again.
 func (v *viewer) wait(changed <-chan struct{}, pending bool) error {
 	var again <-chan time.Time
-	if pending { // it may come without a visible change
+	if pending { // what is pending may come without a visible change
 		again = time.After(time.Second)
 	}
 	for {
@@ -155,7 +139,7 @@ func (v *viewer) wait(changed <-chan struct{}, pending bool) error {
 			if err := v.piece(p); err != nil {
 				return err
 			}
-		case <-changed: // others usually follow
+		case <-changed: // other changes usually follow
 			changed, again = nil, time.After(v.c.pause())
 		case <-again:
 			return nil
@@ -165,8 +149,8 @@ func (v *viewer) wait(changed <-chan struct{}, pending bool) error {
 	}
 }
 
-// events yields events, with the output of commands. While a command runs, other events do
-// not wait for its output, but the event of its end does.
+// events yields events, with the output of commands. While a command runs, its output does
+// not delay other events, only the event of its end.
 func (v *viewer) events(events []stored) error {
 	for i, e := range events {
 		seq := e.Event.Seq
@@ -227,11 +211,11 @@ func (v *viewer) page() ([]stored, bool, error) {
 	}
 	v.failed = 0
 	if p.Next > 0 && from > p.Next {
-		return nil, false, tooFar(v.at, p.Next)
+		return nil, false, beyondEnd(v.at, p.Next)
 	}
 	if from >= p.Base {
-		events, all := v.w.reached(p, p.Events)
-		before, _ := v.w.reached(p, p.Before)
+		events, all := v.w.committedEvents(p, p.Events)
+		before, _ := v.w.committedEvents(p, p.Before)
 		if v.lost(before) || v.lost(events) {
 			return nil, false, lostEvent(v.at)
 		}
@@ -262,11 +246,11 @@ func (v *viewer) lost(events []stored) bool {
 
 // lostEvent returns the error for a cursor behind an event that is gone.
 func lostEvent(at Cursor) error {
-	return fmt.Errorf("%w: event %d is another one since the database was restored", ErrCursor, at.next()-1)
+	return fmt.Errorf("%w: a restored database has replaced event %d", ErrCursor, at.next()-1)
 }
 
 // checkCursor returns ErrCursor if the last event before the cursor is lost from the history.
-// It is for callers that have to know before a stream begins.
+// Routes call it before they begin a stream, whose status can't change later.
 func (c *Client) checkCursor(ctx context.Context, id string, at Cursor) error {
 	w, leave := c.watch(id)
 	defer leave()
@@ -277,7 +261,7 @@ func (c *Client) checkCursor(ctx context.Context, id string, at Cursor) error {
 		if err != nil {
 			return err
 		}
-		before, all := w.reached(p, p.Before)
+		before, all := w.committedEvents(p, p.Before)
 		if v.lost(before) {
 			return lostEvent(at)
 		}
@@ -292,19 +276,19 @@ func (c *Client) checkCursor(ctx context.Context, id string, at Cursor) error {
 	}
 }
 
-// tooFar returns the error for a cursor beyond the last event. It belongs to another session
+// beyondEnd returns the error for a cursor beyond the last event. It belongs to another session
 // or to lost history, and no event would ever follow it.
-func tooFar(at Cursor, events int) error {
-	return fmt.Errorf("%w of this session, which has %d events: %s", ErrCursor, events, at)
+func beyondEnd(at Cursor, events int) error {
+	return fmt.Errorf("%w: %s is beyond the session's %d events", ErrCursor, at, events)
 }
 
-// maxFailed is how many consecutive queries may fail, a second apart.
+// maxFailed is how many consecutive queries, a second apart, may fail.
 const maxFailed = 30
 
 // begin starts to read the rest of the output that the cursor is in.
 func (v *viewer) begin(end *Event) {
 	ctx, cancel := context.WithCancel(v.ctx)
-	o := &outputs{v: v, ctx: ctx, cancel: cancel, skip: v.at.Byte - 1, pieces: make(chan piece)}
+	o := &outputReader{v: v, ctx: ctx, cancel: cancel, skip: v.at.Byte - 1, pieces: make(chan piece)}
 	v.out = o
 	start := *v.start
 	go func() {
@@ -339,7 +323,7 @@ func (v *viewer) finish(end *Event) error {
 	return nil
 }
 
-// leave moves the cursor behind the output that it is in.
+// leave moves the cursor from an output to the next event.
 func (v *viewer) leave() {
 	v.out.stop()
 	v.at, v.start, v.out = Cursor{Seq: v.at.next(), At: v.at.At}, nil, nil
@@ -377,8 +361,8 @@ func (v *viewer) piece(p piece) error {
 	return v.give(e)
 }
 
-// runs reports whether a command is running. It may still report true shortly after the
-// end; a change follows then.
+// runs reports whether a command is running. It may report true shortly after the end; the
+// viewers then learn of a change.
 func (v *viewer) runs(ctx context.Context, command string) (bool, error) {
 	s, err := v.c.State(ctx, v.id)
 	if err != nil {
@@ -398,9 +382,9 @@ type piece struct {
 	end    int64 // the offset after it, of both streams together
 }
 
-// outputs reads the output of a command from the store or the platform. Both have the same
+// outputReader reads the output of a command from the store or the platform. Both have the same
 // bytes, in different pieces.
-type outputs struct {
+type outputReader struct {
 	v      *viewer
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -412,7 +396,7 @@ type outputs struct {
 }
 
 // stop ends the reader. o may be nil.
-func (o *outputs) stop() {
+func (o *outputReader) stop() {
 	if o == nil {
 		return
 	}
@@ -422,7 +406,7 @@ func (o *outputs) stop() {
 }
 
 // read reads the output from the store, or from the platform if the store lacks it.
-func (o *outputs) read(start stored, end *Event) error {
+func (o *outputReader) read(start stored, end *Event) error {
 	err := o.stored(start.Event.Output)
 	if errors.Is(err, fs.ErrNotExist) && (end == nil || !end.Archived) {
 		err = o.live(start.Handle)
@@ -443,7 +427,7 @@ func (o *outputs) read(start stored, end *Event) error {
 	return err
 }
 
-func (o *outputs) stored(key string) error {
+func (o *outputReader) stored(key string) error {
 	for rec, err := range durable.ReadOutput(o.ctx, o.v.c.opts.Output, key, o.skip) {
 		if err != nil {
 			return err
@@ -456,7 +440,7 @@ func (o *outputs) stored(key string) error {
 	return nil
 }
 
-func (o *outputs) live(handle []byte) error {
+func (o *outputReader) live(handle []byte) error {
 	if o.v.c.opts.Sandbox == nil || len(handle) == 0 { // its ID is unknown
 		return fs.ErrNotExist
 	}
@@ -478,7 +462,7 @@ func (o *outputs) live(handle []byte) error {
 }
 
 // piece passes on the part of a piece that the viewer lacks.
-func (o *outputs) piece(stream string, data []byte) error {
+func (o *outputReader) piece(stream string, data []byte) error {
 	start := o.pos
 	o.pos += int64(len(data))
 	if o.pos <= o.skip {

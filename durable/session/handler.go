@@ -48,7 +48,7 @@ type HandlerOptions struct {
 }
 
 // ErrToken means that a request lacks the token of [Token].
-var ErrToken = errors.New("the request needs the token of this service, as Authorization: Bearer")
+var ErrToken = errors.New("the request lacks the service's token, in a header Authorization: Bearer TOKEN")
 
 // Token returns a function for [HandlerOptions].Authorize that admits requests with the header
 // "Authorization: Bearer" and the token. The page sends the token of its address, after
@@ -71,7 +71,7 @@ const (
 	bodyTimeout = 10 * time.Second
 )
 
-// Handler serves sessions over HTTP: POST /start, /command, /interrupt, /touch and /destroy,
+// Handler serves sessions over HTTP: POST /start, /command, /interrupt and /destroy,
 // GET /events, /session and /health, and the page. /health tells anyone whether Temporal
 // responds. The handler refuses requests from pages of other origins. opts may be nil.
 //
@@ -89,7 +89,7 @@ func (c *Client) Handler(opts *HandlerOptions) http.Handler {
 	}
 	routes := map[string]http.HandlerFunc{"POST /start": h.start, "GET /events": h.events} // streams
 	for route, serve := range map[string]http.HandlerFunc{
-		"GET /session": h.session, "GET /health": h.health, "POST /command": h.command, "POST /interrupt": h.interrupt, "POST /touch": h.touch, "POST /destroy": h.destroy,
+		"GET /session": h.session, "GET /health": h.health, "POST /command": h.command, "POST /interrupt": h.interrupt, "POST /destroy": h.destroy,
 	} {
 		routes[route] = func(w http.ResponseWriter, r *http.Request) {
 			ctx, cancel := context.WithTimeout(r.Context(), engineTimeout)

@@ -65,7 +65,6 @@ var routes = []struct{ method, path, body string }{
 	{"GET", "/events?runId=a", ""},
 	{"GET", "/session?runId=a", ""},
 	{"POST", "/interrupt", `{"runId":"a"}`},
-	{"POST", "/touch", `{"runId":"a"}`},
 	{"POST", "/destroy", `{"runId":"a"}`},
 }
 
@@ -88,7 +87,7 @@ func TestAuthorize(t *testing.T) {
 		assert.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"), "%s %s", r.method, r.path)
 		assert.Contains(t, w.Body.String(), "who are you?")
 	}
-	assert.Equal(t, []string{"", "a", "a", "a", "a", "a", "a", "a"}, asked)
+	assert.Equal(t, []string{"", "a", "a", "a", "a", "a", "a"}, asked)
 }
 
 // TestOtherOrigins: requests from pages of other origins are refused.
@@ -96,7 +95,7 @@ func TestOtherOrigins(t *testing.T) {
 	h := session.New(nil, nil).Handler(nil)
 	for _, r := range routes {
 		if r.method == "GET" {
-			continue // whose response another origin can't read
+			continue // another origin can't read the response
 		}
 		for header, value := range map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"} {
 			w, req := httptest.NewRecorder(), httptest.NewRequest(r.method, r.path, strings.NewReader(r.body))
@@ -246,7 +245,7 @@ func TestLargeBodies(t *testing.T) {
 	const limit = 256 << 10
 	h := session.New(failing{err: serviceerror.NewUnavailable("nobody listens")}, nil).Handler(&session.HandlerOptions{Page: true})
 	reads := map[string]bool{ // the body, by the route
-		"POST /start": true, "POST /command": true, "POST /interrupt": true, "POST /touch": true, "POST /destroy": true,
+		"POST /start": true, "POST /command": true, "POST /interrupt": true, "POST /destroy": true,
 		"GET /events": false, "GET /session": false, "GET /health": false, "GET /{$}": false,
 	}
 	for route, reads := range reads {

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -41,11 +40,8 @@ const (
 	// a workflow in flight, and commands and interrupts need some.
 	maxWaiting = 4
 	// holdFor is how long a hold lasts after its process has died.
-	holdFor    = 30 * time.Second
-	maxHoldFor = 10 * time.Minute
+	holdFor = 30 * time.Second
 )
-
-var validHold = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 func byHolder(id string) func(hold) bool { return func(h hold) bool { return h.ID == id } }
 
@@ -57,9 +53,6 @@ func byWaiting(id string) func(queued) bool {
 func (s *run) acceptHold(_ workflow.Context, h holdUpdate) error {
 	if err := s.checkOpen(); err != nil {
 		return err
-	}
-	if !validHold.MatchString(h.ID) || h.For <= 0 || h.For > maxHoldFor {
-		return temporal.NewApplicationError("the hold is invalid", errNoCommandType)
 	}
 	if err := s.checkCalls(); err != nil || slices.ContainsFunc(s.Holds, byHolder(h.ID)) {
 		return err
@@ -153,15 +146,16 @@ func (s *run) grant(ctx workflow.Context) error {
 	return nil
 }
 
-// keepHeld renews the machine's lease while somebody holds it, until something else is due.
+// keepHeld renews the machine's lease while somebody holds it. It returns when something
+// else is due.
 func (s *run) keepHeld(ctx workflow.Context) error {
 	var deadlines []time.Time
 	for _, h := range s.Holds {
 		deadlines = append(deadlines, h.Until)
 	}
 	renew := s.Sandbox.ExpiresAt.Add(s.Sandbox.Ahead - s.in.Options.Lease/2)
-	if renew.Before(s.adoptAfter) {
-		renew = s.adoptAfter
+	if renew.Before(s.renewAfter) {
+		renew = s.renewAfter
 	}
 	if s.Sandbox.VM != "" {
 		deadlines = append(deadlines, renew)
@@ -170,22 +164,24 @@ func (s *run) keepHeld(ctx workflow.Context) error {
 		return s.destroy != nil || len(s.Holds) == 0 || s.waitsForHold()
 	}, deadlines...)
 	if err == nil && s.Sandbox.VM != "" && !workflow.Now(ctx).Before(renew) {
-		return s.adopt(ctx)
+		return s.renew(ctx)
 	}
 	return err
 }
 
-// takeBack ends the last hold. The machine may have been replaced or stopped.
-func (s *run) takeBack(ctx workflow.Context) error {
+// endHold is called when the last hold has ended. Its holder may have replaced or stopped
+// the machine.
+func (s *run) endHold(ctx workflow.Context) error {
 	s.Lent = false
 	s.noteUse(ctx)
-	return s.adopt(ctx)
+	return s.renew(ctx)
 }
 
-func (s *run) adopt(ctx workflow.Context) error {
+// renew renews the machine's lease, and notes whether the machine was replaced or has stopped.
+func (s *run) renew(ctx workflow.Context) error {
 	vm, before := s.Sandbox.VM, s.losses()
-	s.adoptAfter = workflow.Now(ctx).Add(s.in.Options.Lease / 5) // the platform's cap may allow no longer lease
-	runs, err := s.Sandbox.Adopt(ctx)
+	s.renewAfter = workflow.Now(ctx).Add(s.in.Options.Lease / 5) // the platform's cap may allow no longer lease
+	runs, err := s.Sandbox.Renew(ctx)
 	switch {
 	case err != nil:
 		return err

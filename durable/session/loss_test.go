@@ -22,7 +22,7 @@ func TestLoss(t *testing.T) {
 	}{
 		"files":               {StateReset, "ran\n", false},
 		"files, while asleep": {StateReset, "ran\n", true},
-		"recent files":        {StateRolledBack, "kept\nran\n", false}, // what sleeps is saved
+		"recent files":        {StateRolledBack, "kept\nran\n", false}, // hibernation saves them
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -66,9 +66,9 @@ func TestLongSleep(t *testing.T) {
 	}
 }
 
-// TestSecondLife: a session with the ID of an ended one shows neither its outputs nor its
+// TestReusedSessionID: a session with the ID of an ended one shows neither its outputs nor its
 // events.
-func TestSecondLife(t *testing.T) {
+func TestReusedSessionID(t *testing.T) {
 	t.Parallel()
 	store := durable.Dir(t.TempDir())
 	first := newPlay(t, &durabletest.Options{Output: store})
@@ -92,7 +92,7 @@ func TestSecondLife(t *testing.T) {
 	assert.NotEqual(t, pages[0], pages[1])
 }
 
-// TestMaxRun: a command that does not end does not block the queue.
+// TestMaxRun: MaxRun ends a command that would block the queue for ever.
 func TestMaxRun(t *testing.T) {
 	t.Parallel()
 	p := newPlay(t, nil)

@@ -43,15 +43,7 @@ func (s *run) listen(ctx workflow.Context) error {
 	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateHold, s.hold, workflow.UpdateHandlerOptions{Validator: s.acceptHold}); err != nil {
 		return err
 	}
-	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateRelease, s.release, workflow.UpdateHandlerOptions{Validator: s.acceptRelease}); err != nil {
-		return err
-	}
-	touch := func(workflow.Context, struct{}) error {
-		s.calls++
-		s.touched, s.refused.hurry = true, true
-		return nil
-	}
-	return workflow.SetUpdateHandlerWithOptions(ctx, updateTouch, touch, workflow.UpdateHandlerOptions{Validator: s.acceptTouch})
+	return workflow.SetUpdateHandlerWithOptions(ctx, updateRelease, s.release, workflow.UpdateHandlerOptions{Validator: s.acceptRelease})
 }
 
 // checkOpen refuses messages that come too late for the session, or for this run of it.
@@ -65,7 +57,7 @@ func (s *run) checkOpen() error {
 	return nil
 }
 
-// maxInterrupts limits the interrupts that wait to be passed on.
+// maxInterrupts limits the interrupts that the command has not received yet.
 const maxInterrupts = 100
 
 // A run of a workflow can take 2,000 updates, and no other run begins while a command runs or
@@ -104,7 +96,7 @@ func (s *run) acceptInterrupt(_ workflow.Context, i interrupt) error {
 }
 
 // interrupt accepts an interrupt for a command, or for the running one if it names none. It
-// reports whether there is one to interrupt. An interrupt never reaches the next command.
+// reports whether there was one. An interrupt never reaches the next command.
 func (s *run) interrupt(_ workflow.Context, i interrupt) (taken bool, err error) {
 	s.calls++
 	if i.ID = s.target(i.ID); i.ID == "" {
@@ -123,26 +115,12 @@ func (s *run) target(id string) string {
 	return ""
 }
 
-// acceptTouch is the validator of a touch. It refuses a touch while a command runs, because
-// the end of the command counts as a use.
-func (s *run) acceptTouch(workflow.Context, struct{}) error {
-	if err := s.checkOpen(); err != nil {
-		return err
-	}
-	if s.refused.reason == "" && (s.begun != "" || s.touched) {
-		return temporal.NewApplicationError("it is in use", errNothingType)
-	}
-	return s.checkCalls()
-}
-
-// accept is the validator of a command. A refused command leaves no trace in the history.
+// accept is the validator of a command. The history does not contain refused commands.
 func (s *run) accept(_ workflow.Context, c commandUpdate) error {
 	if err := s.checkOpen(); err != nil {
 		return err
 	}
 	switch {
-	case len(c.Command) > MaxCommand, c.Text != "" && !validText.MatchString(c.Text):
-		return temporal.NewApplicationError("it is not a command", errInvalidType)
 	case s.checkCalls() != nil:
 		return s.checkCalls()
 	case s.commandOfKey(c.Key) != "":

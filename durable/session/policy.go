@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +12,7 @@ import (
 
 // Policy says how sessions live. The zero value works.
 type Policy struct {
-	// IdleAfter is how long the machine runs without a command or a touch. Zero means 30
+	// IdleAfter is how long the machine runs without a command or a hold. Zero means 30
 	// minutes.
 	IdleAfter time.Duration `json:"idleAfter,omitempty"`
 	// MaxLifetime is the platform's cap on a machine's time. Between two commands, the
@@ -36,7 +37,7 @@ type Policy struct {
 	// MaxAge is how long after its start the session destroys itself, with its sandbox and
 	// its output, as soon as no command runs and nobody holds it. Zero means never.
 	MaxAge time.Duration `json:"maxAge,omitempty"`
-	// KeepEvents is how many events, of at most 256 KiB, the workflow keeps when it continues
+	// KeepEvents is how many events, of at most 512 KiB of JSON, the workflow keeps when it continues
 	// as new. Older ones go to the store. Without a store they are lost. Zero means 1000.
 	KeepEvents int `json:"keepEvents,omitempty"`
 	// MaxOutput is how many bytes of a command's output are stored. Viewers see the rest
@@ -48,20 +49,11 @@ type Policy struct {
 }
 
 func (p Policy) withDefaults() Policy {
-	set := func(d *time.Duration, value time.Duration) {
-		if *d == 0 {
-			*d = value
-		}
-	}
-	set(&p.IdleAfter, 30*time.Minute)
-	set(&p.MaxLifetime, 5*time.Hour)
-	set(&p.RefreshMargin, 5*time.Minute)
-	if p.QueueLimit == 0 {
-		p.QueueLimit = 100
-	}
-	if p.KeepEvents == 0 {
-		p.KeepEvents = 1000
-	}
+	p.IdleAfter = cmp.Or(p.IdleAfter, 30*time.Minute)
+	p.MaxLifetime = cmp.Or(p.MaxLifetime, 5*time.Hour)
+	p.RefreshMargin = cmp.Or(p.RefreshMargin, 5*time.Minute)
+	p.QueueLimit = cmp.Or(p.QueueLimit, 100)
+	p.KeepEvents = cmp.Or(p.KeepEvents, 1000)
 	return p
 }
 
@@ -72,7 +64,7 @@ func (p Policy) lease() time.Duration { return p.IdleAfter + 2*time.Minute }
 func (in input) check() error {
 	data, err := json.Marshal(in)
 	if err == nil && len(data) > optionsBytes {
-		err = fmt.Errorf("%w: the options of a session have %d bytes of JSON; at most %d are taken", sandbox.ErrInvalid, len(data), optionsBytes)
+		err = fmt.Errorf("%w: the session's options have %d bytes of JSON; the limit is %d", sandbox.ErrInvalid, len(data), optionsBytes)
 	}
 	return errors.Join(err, in.Policy.check())
 }
@@ -92,10 +84,10 @@ func (p Policy) check() error {
 		}
 	}
 	if p.HistoryLimit > 0 && p.HistoryLimit < minHistory {
-		return fmt.Errorf("%w: Policy: a HistoryLimit of %d is less than %d", sandbox.ErrInvalid, p.HistoryLimit, minHistory)
+		return fmt.Errorf("%w: Policy.HistoryLimit is %d; the minimum is %d", sandbox.ErrInvalid, p.HistoryLimit, minHistory)
 	}
 	if p = p.withDefaults(); p.RefreshMargin >= p.MaxLifetime {
-		return fmt.Errorf("%w: Policy: a RefreshMargin of %v leaves no time of a MaxLifetime of %v", sandbox.ErrInvalid, p.RefreshMargin, p.MaxLifetime)
+		return fmt.Errorf("%w: Policy.RefreshMargin (%v) is not less than MaxLifetime (%v)", sandbox.ErrInvalid, p.RefreshMargin, p.MaxLifetime)
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ func newAsker(t *testing.T) *asker {
 }
 
 // ask sends a query to a session with a history, of which a part is committed.
-func (a *asker) ask(t *testing.T, h []*history.HistoryEvent, at place, answer any, name string, args ...any) {
+func (a *asker) ask(t *testing.T, h []*history.HistoryEvent, at position, answer any, name string, args ...any) {
 	payloads, err := converter.GetDefaultDataConverter().ToPayloads(args...)
 	require.NoError(t, err)
 	a.tasks <- &workflowservice.PollWorkflowTaskQueueResponse{
@@ -84,10 +84,10 @@ func (a *asker) ask(t *testing.T, h []*history.HistoryEvent, at place, answer an
 }
 
 // events queries all events.
-func (a *asker) events(t *testing.T, h []*history.HistoryEvent, at place) page {
+func (a *asker) events(t *testing.T, h []*history.HistoryEvent, at position) page {
 	all := page{Base: -1}
 	for {
-		p := page{asked: at}
+		p := page{askedAt: at}
 		a.ask(t, h, at, &p, queryEvents, all.Base+len(all.Events))
 		more := len(p.Events) > 0
 		p.Events = append(all.Events, p.Events...)
@@ -102,14 +102,14 @@ func (a *asker) events(t *testing.T, h []*history.HistoryEvent, at place) page {
 var tellings = map[string]func(t *testing.T, a *asker, h []*history.HistoryEvent, w *watch, want []stored, from int){
 	queryEvents: func(t *testing.T, a *asker, h []*history.HistoryEvent, w *watch, want []stored, from int) {
 		p := a.events(t, h, w.at)
-		got, _ := w.reached(p, p.Events)
+		got, _ := w.committedEvents(p, p.Events)
 		got = slices.DeleteFunc(append([]stored{}, got...), func(e stored) bool { return e.Event.Seq < from })
 		assert.Equal(t, want, got)
 	},
 	queryState: func(t *testing.T, a *asker, h []*history.HistoryEvent, w *watch, want []stored, from int) {
 		var got decided
 		a.ask(t, h, w.at, &got, queryState)
-		got = got.when(h[len(h)-1].EventId)
+		got = got.committed(h[len(h)-1].EventId)
 		if len(want) > 0 {
 			assert.Equal(t, from+len(want), got.Events)
 		}
@@ -129,12 +129,12 @@ func TestOnlyDecided(t *testing.T) {
 	a := newAsker(t)
 	for _, file := range histories(t) {
 		if !needs.Slow() && !strings.HasSuffix(file, "-1.json.gz") && !strings.HasSuffix(file, "/stored-2.json.gz") {
-			continue // the later runs of a session are like stored-2
+			continue // stored-2 stands for the later runs of a session
 		}
 		h := readHistory(t, file).Events
 		whole := &watch{c: New(nil, nil), changed: make(chan struct{})}
 		for _, e := range h {
-			whole.note(e)
+			whole.noteEvent(e)
 		}
 		truth := a.events(t, h, whole.at)
 		l := &looker{}
@@ -156,7 +156,7 @@ func TestOnlyDecided(t *testing.T) {
 					})
 				}
 			}
-			w.note(e)
+			w.noteEvent(e)
 		}
 	}
 }

@@ -31,7 +31,7 @@ import (
 // why. It continues when it is used, or by itself. A session that is destroyed in the
 // meantime stops its machine as soon as it can.
 func TestOutlastsRefusals(t *testing.T) {
-	const cutInEnd = 850 // between the first record of a response, which has the command, and the end of the last, which has it again
+	const cutInEnd = 850 // cuts a response between its first record and the end of its last one; both contain the command
 	for _, status := range []int{http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden, http.StatusBadRequest} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			t.Parallel()
@@ -46,12 +46,12 @@ func TestOutlastsRefusals(t *testing.T) {
 			const minute = time.Minute
 			p.send(minute, "a", "echo kept > f")
 			refuse(30*minute, 40*minute, "") // it hibernates
-			p.At(40*minute+time.Second, func() { p.tell(updateTouch, struct{}{}) })
 			refuse(60*minute, 70*minute, "") // it wakes
 			p.send(61*minute, "b", "cat f")
+			p.send(70*minute+time.Second, "hurries", "true")
 			refuse(80*minute, 82*minute, "") // a command starts
 			p.send(81*minute, "c", "cat f")
-			refuse(90*minute, 95*minute, sandboxtest.GetCommand) // one ends, of which the response to its start does not tell
+			refuse(90*minute, 95*minute, sandboxtest.GetCommand) // a command ends after the response to its start was cut
 			p.At(90*minute, func() {
 				p.Server.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, CutAfterBytes: cutInEnd, Times: 1})
 			})
@@ -64,19 +64,19 @@ func TestOutlastsRefusals(t *testing.T) {
 
 			assert.Equal(t, []string{
 				"active", "cmd-1 exited 0", "hibernating", "blocked", "hibernating", "hibernated",
-				"resuming", "blocked", "resuming", "active", "cmd-2 exited 0",
-				"blocked", "active", "cmd-3 exited 0",
-				"blocked", "active", "cmd-4 exited 4",
-				"blocked", "cmd-5 lost", "destroyed", "destroyed",
+				"resuming", "blocked", "resuming", "active", "cmd-2 exited 0", "cmd-3 exited 0",
+				"blocked", "active", "cmd-4 exited 0",
+				"blocked", "active", "cmd-5 exited 4",
+				"blocked", "cmd-6 lost", "destroyed", "destroyed",
 			}, story(events))
 			assert.Equal(t, "kept\n", p.output("cmd-2"))
-			assert.Equal(t, "out\n", p.output("cmd-4"))
+			assert.Equal(t, "out\n", p.output("cmd-5"))
 			for _, e := range events {
 				if e.State == StateBlocked {
 					assert.Contains(t, e.Error, "not now")
 				}
-				if e.State == StateHibernated {
-					assert.Less(t, e.At.Time().Sub(events[0].At.Time()), 41*minute, "at the touch, not at the end of the pause")
+				if e.Type == TypeCommandEnd && e.ID == "cmd-2" {
+					assert.Less(t, e.At.Time().Sub(events[0].At.Time()), 71*minute, "when it is used, not at the end of the pause")
 				}
 			}
 			for info, err := range p.Server.Client().List(t.Context(), nil) {
@@ -116,10 +116,10 @@ func TestCarriedStateIsBounded(t *testing.T) {
 				for i := range 2 * keepKeys {
 					r.Keys = append(r.Keys[max(len(r.Keys)+1-keepKeys, 0):], keyed{keyOf(fmt.Sprint(i, strings.Repeat(text, 190))), fmt.Sprintf("cmd-%d", 1_000_000+i)})
 				}
-				for n := 0; n == 0 || sizeOf(r.Events) < keepBytes; n++ {
+				for n := 0; n == 0 || eventsSize(r.Events) < keepBytes; n++ {
 					r.Events = append(r.Events, stored{Event: Event{Command: script, Type: TypeCommandQueued}})
 				}
-				for len(r.Events) > r.in.Policy.KeepEvents || sizeOf(r.Events) > keepBytes || jsonSizeOf(r.Events) > 2*keepBytes {
+				for len(r.Events) > r.in.Policy.KeepEvents || eventsSize(r.Events) > keepBytes {
 					n := pageOf(r.Events)
 					data, err := json.Marshal(r.Events[:n])
 					require.NoError(t, err)
@@ -132,7 +132,7 @@ func TestCarriedStateIsBounded(t *testing.T) {
 				r.in.Options.Tags = map[string]string{"a": strings.Repeat("x", optionsBytes-600)}
 				require.NoError(t, r.in.check())
 				r.Sandbox = &durable.Sandbox{Options: r.in.Options}
-				r.Interrupts = r.waiting()
+				r.Interrupts = r.queuedInterrupts()
 				r.in.State = r.state
 				carried, err := converter.GetDefaultDataConverter().ToPayload(r.in)
 				require.NoError(t, err)
@@ -202,17 +202,6 @@ func TestPages(t *testing.T) {
 	assert.Empty(t, events)
 }
 
-// TestNoCommand: the workflow refuses a text that is too long and a text key outside the
-// session, which no client sends.
-func TestNoCommand(t *testing.T) {
-	r := &run{state: &state{}, in: input{Policy: Policy{}.withDefaults()}}
-	for _, c := range []commandUpdate{
-		{Command: strings.Repeat("x", MaxCommand+1)}, {Text: "../../other/commands/" + strings.Repeat("0", 64)}, {Text: strings.Repeat("0", 63)}, {Text: strings.Repeat("0", 64) + "\n"},
-	} {
-		require.ErrorContains(t, r.accept(nil, c), "not a command")
-	}
-}
-
 // TestStoredText: a viewer gets the stored text of a command. If the text is missing, the
 // event says so; any other error breaks the stream.
 func TestStoredText(t *testing.T) {
@@ -257,7 +246,7 @@ func TestCallsAreBounded(t *testing.T) {
 	for r.acceptInterrupt(nil, interrupt{"cmd-1", 2}) == nil && taken <= updates {
 		_, err := r.interrupt(nil, interrupt{"cmd-1", 2})
 		require.NoError(t, err)
-		r.interrupts = nil // it is passed on
+		r.interrupts = nil // as if the command had received it
 		taken++
 	}
 	assert.Equal(t, maxInterruptCalls, taken)
@@ -282,14 +271,13 @@ func TestCallsWhileRefused(t *testing.T) {
 		})
 		p.update(41*time.Minute, "hold", updateHold, holdUpdate{"a", time.Minute})
 		calls := []func(key string){
-			func(key string) { p.update(0, key, updateTouch, struct{}{}) },
 			func(key string) { p.update(0, key, updateHold, holdUpdate{"a", time.Minute}) },
 			func(key string) { p.send(0, key, "true") },
 		}
-		// More than it accepts; without holds, few of which may wait.
+		// More than it accepts, without counting holds: only few may wait.
 		all := (maxCalls + 100) * len(calls) / (len(calls) - 1)
 		var next func(i int)
-		next = func(i int) { // the environment has no room for all at once
+		next = func(i int) { // not all at once: the environment's buffers are limited
 			for range 50 {
 				if i >= all {
 					return

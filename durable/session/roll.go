@@ -17,11 +17,11 @@ func (s *run) historyFull(ctx workflow.Context) bool {
 	}
 	info := workflow.GetInfo(ctx)
 	limit := s.in.Policy.HistoryLimit
-	return info.GetContinueAsNewSuggested() || s.calls >= rollCalls || limit > 0 && info.GetCurrentHistoryLength() > limit || sizeOf(s.Events) > maxBytes
+	return info.GetContinueAsNewSuggested() || s.calls >= rollCalls || limit > 0 && info.GetCurrentHistoryLength() > limit || eventsSize(s.Events) > historyBytes
 }
 
-// overdue reports whether to continue as new although commands wait. A busy session would
-// never do so if it waited for an empty queue.
+// overdue reports whether to continue as new although commands wait: the queue of a busy
+// session is never empty.
 func (s *run) overdue(ctx workflow.Context) bool {
 	return (s.ran || s.calls >= rollCalls) && s.historyFull(ctx)
 }
@@ -32,11 +32,11 @@ func (s *run) roll(ctx workflow.Context) error {
 	if err := workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) }); err != nil {
 		return err
 	}
-	if s.hasWork() && !s.overdue(ctx) || s.destroy != nil || s.touched {
+	if s.hasWork() && !s.overdue(ctx) || s.destroy != nil {
 		return s.unroll(ctx)
 	}
 	had := s.hasWork()
-	s.rolling = false // the store may take its time
+	s.rolling = false // accept messages while the store works
 	if err := s.archive(ctx); err != nil {
 		if ctx.Err() != nil {
 			return err
@@ -51,13 +51,10 @@ func (s *run) roll(ctx workflow.Context) error {
 	if err := workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) }); err != nil {
 		return err
 	}
-	if !had && s.hasWork() {
+	if !had && s.hasWork() || s.destroy != nil {
 		return s.unroll(ctx)
 	}
-	if s.destroy != nil || s.touched {
-		return s.unroll(ctx)
-	}
-	s.Interrupts = s.waiting()
+	s.Interrupts = s.queuedInterrupts()
 	carried := *s.state
 	carried.Events = slices.Clone(s.Events) // queries still see those of this run
 	for i := range carried.Events {
@@ -78,7 +75,7 @@ func (s *run) archive(ctx workflow.Context) error {
 	brief := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		StartToCloseTimeout: archiveWithin, ScheduleToCloseTimeout: archiveWithin, RetryPolicy: &temporal.RetryPolicy{MaximumInterval: 10 * time.Second},
 	})
-	for len(s.Events) > s.in.Policy.KeepEvents || sizeOf(s.Events) > keepBytes || s.tooLargeAsJSON() {
+	for len(s.Events) > s.in.Policy.KeepEvents || eventsSize(s.Events) > keepBytes {
 		n := pageOf(s.Events)
 		var kept bool
 		if err := workflow.ExecuteActivity(brief, activityArchive, s.dir, s.Base, s.Events[:n]).Get(ctx, &kept); err != nil {
@@ -92,12 +89,8 @@ func (s *run) archive(ctx workflow.Context) error {
 	return nil
 }
 
-// tooLargeAsJSON reports whether the events are too large for a payload although their
-// texts are not, because of what JSON escapes.
-func (s *run) tooLargeAsJSON() bool { return jsonSizeOf(s.Events) > 2*keepBytes }
-
-// waiting returns one interrupt for each interrupted command in the queue.
-func (s *run) waiting() (kept []interrupt) {
+// queuedInterrupts returns one interrupt for each interrupted command in the queue.
+func (s *run) queuedInterrupts() (kept []interrupt) {
 	first := map[string]interrupt{}
 	for _, i := range slices.Backward(s.interrupts) {
 		first[i.ID] = i
@@ -113,13 +106,5 @@ func (s *run) waiting() (kept []interrupt) {
 // unroll continues this run, because messages arrived while it was about to end.
 func (s *run) unroll(ctx workflow.Context) error {
 	s.rolling = false
-	if s.touched { // live would roll again before it looks
-		s.touched = false
-		if s.Sandbox.VM != "" {
-			if err := s.renewUse(ctx); err != nil {
-				return err
-			}
-		}
-	}
 	return s.live(ctx)
 }

@@ -52,7 +52,7 @@ func (h *handler) start(w http.ResponseWriter, r *http.Request) {
 // for them and has no cursor.
 func (h *handler) from(ctx context.Context, b body, at Cursor, s *State) (Cursor, error) {
 	if at.next() > s.Events && s.State != StateTerminated {
-		return at, tooFar(at, s.Events)
+		return at, beyondEnd(at, s.Events)
 	}
 	if b.Cursor == "" && b.Lines != nil {
 		return h.c.Tail(ctx, b.RunID, *b.Lines)
@@ -170,12 +170,6 @@ func (h *handler) interrupt(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.respond(w, http.StatusOK, map[string]any{"ok": true, "interrupted": taken})
-}
-
-func (h *handler) touch(w http.ResponseWriter, r *http.Request) {
-	if b, ok := h.read(w, r, true); ok {
-		h.done(w, r, h.c.Touch(r.Context(), b.RunID))
-	}
 }
 
 func (h *handler) destroy(w http.ResponseWriter, r *http.Request) {

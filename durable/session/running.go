@@ -21,7 +21,7 @@ func (s *run) command(ctx workflow.Context, c queued) error {
 	}()
 	if i := slices.IndexFunc(s.interrupts, func(i interrupt) bool { return i.ID == c.ID }); i >= 0 {
 		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: durable.Killed})
-		return nil // it never begins
+		return nil // it never starts
 	}
 	if s.Sandbox.VM == "" {
 		if err := s.wake(ctx); err != nil {
@@ -100,11 +100,11 @@ func (s *run) conclude(ctx workflow.Context, c queued, cmd *durable.Command, bef
 		s.status(ctx, StateHibernated)
 		return nil
 	}
-	if !res.ExpiresAt.IsZero() { // the lease is renewed
-		s.noteUse(ctx)
-		return nil
+	s.noteUse(ctx)
+	if !res.ExpiresAt.IsZero() {
+		return nil // following the command has renewed the lease
 	}
-	return s.renewUse(ctx)
+	return s.renew(ctx)
 }
 
 // wake starts the machine again.
@@ -137,8 +137,8 @@ func (s *run) losses() losses {
 	return losses{s.Sandbox.Resets, s.Sandbox.Rollbacks, s.Sandbox.Rewinds}
 }
 
-// runAnyway is the OnLoss of a session's sandbox. Events report the loss, and the next command
-// runs.
+// runAnyway is the OnLoss of a session's sandbox: events report the loss, and the next
+// command runs.
 func runAnyway(workflow.Context, error) error { return nil }
 
 // noteRewound emits that commands ran which the history lacks.

@@ -82,12 +82,14 @@ func TestWeek(t *testing.T) {
 	t.Logf("%v in %v, %d events", again.Now().Sub(began).Round(time.Hour), time.Since(began).Round(time.Millisecond), len(events))
 }
 
-// longDay plans a day on which somebody uses the session's dev server every 25 minutes,
-// longer than the cap.
+// longDay plans a day on which somebody uses the session every 25 minutes, longer than the
+// cap.
 func (p *play) longDay(at time.Duration, key string) {
 	p.send(at, key, "true")
 	for i := range 13 {
-		p.At(at+time.Duration(i*25)*time.Minute, func() { p.tell(updateTouch, struct{}{}) })
+		id, from := fmt.Sprint("use-", i), at+time.Duration(i*25)*time.Minute
+		p.update(from, id, updateHold, holdUpdate{id, 10 * time.Minute})
+		p.update(from+time.Minute, id, updateRelease, id)
 	}
 }
 
@@ -216,8 +218,8 @@ func TestInterruptTwice(t *testing.T) {
 	assert.Contains(t, p.outcomes["over"], "nothing to interrupt")
 }
 
-// TestInterruptEscalates: the second interrupt kills a command, with its children, that the
-// first did not end.
+// TestInterruptEscalates: if the first interrupt does not end a command, the second kills it
+// with its children.
 func TestInterruptEscalates(t *testing.T) {
 	p := newPlay(t, nil)
 	p.send(time.Minute, "a", "trap 'echo no' INT; echo up; while :; do sleep 0.05; done")

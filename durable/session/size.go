@@ -6,21 +6,19 @@ import (
 	"unicode/utf8"
 )
 
+// Limits of sizes, all as JSON, which can escape a character as six. Temporal limits a
+// response to 4 MiB and a payload to 2 MiB.
 const (
-	// eventPage is the maximum number of events in a page, and pageBytes about their size.
-	// Temporal limits a response to 4 MiB.
+	// eventPage and pageBytes limit the events of a page. A single event may be larger.
 	eventPage = 500
-	pageBytes = 256 << 10
-	// keepBytes is about the size of the events that are carried over continue-as-new.
-	// Temporal limits a payload to 2 MiB.
-	keepBytes = 256 << 10
-	// maxBytes is the size of events that starts a new history.
-	maxBytes = 4 * keepBytes
-	// queueBytes limits the size of the queue as JSON. It is carried over continue-as-new
-	// together with the events and the keys.
+	pageBytes = 512 << 10
+	// keepBytes limits the events that are carried over continue-as-new.
+	keepBytes = 512 << 10
+	// historyBytes is the size of events that starts a new history.
+	historyBytes = 2 * keepBytes
+	// queueBytes limits the queue, which is carried over with the events and the keys.
 	queueBytes = 768 << 10
-	// optionsBytes limits the size of Options and Policy as JSON. They are carried over
-	// twice.
+	// optionsBytes limits Options and Policy, which are carried over twice.
 	optionsBytes = 64 << 10
 )
 
@@ -64,14 +62,8 @@ func keyOf(key string) string {
 	return "sha256:" + hex.EncodeToString(sum[:16])
 }
 
-// size returns about how many bytes of JSON an event has. Texts with escapes can have six times
-// as many, and the limits leave room for them.
+// size returns the maximum size of an event as JSON.
 func (e stored) size() int {
-	return 300 + len(e.Event.Command) + len(e.Event.Tail) + len(e.Event.Error) + len(e.Handle)
-}
-
-// jsonSize returns the maximum size of an event as JSON.
-func (e stored) jsonSize() int {
 	return 300 + jsonSize(e.Event.Command) + jsonSize(e.Event.Tail) + jsonSize(e.Event.Error) + len(e.Handle)*4/3
 }
 
@@ -85,16 +77,10 @@ func pageOf(events []stored) (n int) {
 	return n
 }
 
-func sizeOf(events []stored) (bytes int) {
+// eventsSize returns the maximum size of events as JSON.
+func eventsSize(events []stored) (bytes int) {
 	for _, e := range events {
 		bytes += e.size()
-	}
-	return bytes
-}
-
-func jsonSizeOf(events []stored) (bytes int) {
-	for _, e := range events {
-		bytes += e.jsonSize()
 	}
 	return bytes
 }

@@ -80,9 +80,9 @@ func countEvent(ctx workflow.Context, e Event) {
 	workflow.GetMetricsHandler(ctx).WithTags(map[string]string{"type": e.Type, "outcome": outcome}).Counter(eventsCounter).Inc(1)
 }
 
-// noteDecisions records the state after each decision. A worker that replays the history for a
-// query also runs the workflow with what happened after the last decision. Its result is a
-// guess: the next decision may differ, because of the updates that come with it.
+// noteDecisions records the state after each decision. When a worker replays the history for a
+// query, it also processes the events after the last decision. The result is a guess: the
+// next decision may differ, because updates come with it.
 func (s *run) noteDecisions(ctx workflow.Context) {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
@@ -98,12 +98,12 @@ func (s *run) noteDecisions(ctx workflow.Context) {
 			before := s.decided.State
 			s.decided.Decision, s.decided.Before = decision, &before
 		}
-		s.decided.State, s.decided.Full = s.describe(), s.noRoom(commandUpdate{})
+		s.decided.State = s.describe()
 		return false
 	})
 }
 
-// status emits the state of the sandbox.
+// status emits a status event.
 func (s *run) status(ctx workflow.Context, state string) {
 	e := Event{Type: TypeStatus, State: state}
 	if state == StateActive {
@@ -131,8 +131,8 @@ type page struct {
 	// Replayed is the last decision that the worker has replayed. It is 0 if the worker made
 	// all decisions itself.
 	Replayed int `json:"replayed,omitempty"`
-	// asked is how far the viewers had followed the history at the query.
-	asked place
+	// askedAt is how far the watch had followed the history at the query.
+	askedAt position
 }
 
 func (s *run) page(from int) page {
@@ -184,13 +184,11 @@ type decided struct {
 	State
 	Decision int    `json:"decision,omitempty"`
 	Before   *State `json:"before,omitempty"`
-	// Full says that the queue has no room for a command with a stored text.
-	Full bool `json:"full,omitempty"`
 }
 
-// when returns the state when the history had that length. A committed decision is followed by
-// another event.
-func (d decided) when(length int64) decided {
+// committed returns the state that a history of this length has committed. A committed
+// decision is not the last event.
+func (d decided) committed(length int64) decided {
 	if d.Before != nil && length > 0 && int64(d.Decision) >= length {
 		d.State = *d.Before
 	}

@@ -237,10 +237,10 @@ func TestOnlyCommitted(t *testing.T) {
 	})
 }
 
-// TestOnlyOfThisAttempt: a lost attempt of a decision may have the same number as the
+// TestLostAttempt: a lost attempt of a decision may have the same number as the
 // committed one, without a trace in the history. A viewer gets only the events of the
 // committed one.
-func TestOnlyOfThisAttempt(t *testing.T) {
+func TestLostAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := newCluster()
 		v := watchFrom(New(temporal, nil), Cursor{})
@@ -278,9 +278,9 @@ func (h *hasty) QueryWorkflowWithOptions(ctx context.Context, req *client.QueryW
 	return resp, err
 }
 
-// TestOnlyAsBegun: a worker that replays a decision that has just started does not know its
+// TestReplayedDecision: a worker that replays a decision that has just started does not know its
 // updates. A viewer gets the events of the committed decision.
-func TestOnlyAsBegun(t *testing.T) {
+func TestReplayedDecision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := &hasty{cluster: newCluster()}
 		temporal.knows(of(3, Event{Type: TypeCreated}))
@@ -600,7 +600,7 @@ func (silent) ExecuteWorkflow(ctx context.Context, _ client.StartWorkflowOptions
 func TestRoutesRespond(t *testing.T) {
 	for _, r := range []struct{ method, path, body string }{
 		{"POST", "/start", ""}, {"POST", "/start", `{"runId":"a"}`}, {"POST", "/command", `{"runId":"a","command":"true"}`}, {"GET", "/events?runId=a", ""},
-		{"GET", "/session?runId=a", ""}, {"POST", "/interrupt", `{"runId":"a"}`}, {"POST", "/touch", `{"runId":"a"}`}, {"POST", "/destroy", `{"runId":"a"}`},
+		{"GET", "/session?runId=a", ""}, {"POST", "/interrupt", `{"runId":"a"}`}, {"POST", "/destroy", `{"runId":"a"}`},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w, began := httptest.NewRecorder(), time.Now()

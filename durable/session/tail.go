@@ -20,11 +20,8 @@ const maxTail = 1 << 20
 // a running command it knows what the worker reported with its last heartbeat. Tail needs a
 // running worker.
 func (c *Client) Tail(ctx context.Context, id string, lines int) (Cursor, error) {
-	if err := c.check(ctx); err != nil {
-		return Cursor{}, err
-	}
 	if lines < 0 {
-		return Cursor{}, fmt.Errorf("%w: a tail of %d lines", sandbox.ErrInvalid, lines)
+		return Cursor{}, fmt.Errorf("%w: lines is %d, which is negative", sandbox.ErrInvalid, lines)
 	}
 	h, err := c.recent(ctx, id)
 	if err != nil {
@@ -69,7 +66,7 @@ func linesAtEnd(text []byte, lines int) (n, missing int) {
 // lastOutput returns the last n bytes of a command's output.
 func (c *Client) lastOutput(ctx context.Context, id string, start stored, end Event, size, n int64) (text []byte, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	o := &outputs{v: &viewer{c: c, ctx: ctx, id: id}, ctx: ctx, cancel: cancel, skip: size - n, pieces: make(chan piece)}
+	o := &outputReader{v: &viewer{c: c, ctx: ctx, id: id}, ctx: ctx, cancel: cancel, skip: size - n, pieces: make(chan piece)}
 	defer o.stop()
 	go func() {
 		defer close(o.pieces)
@@ -149,7 +146,7 @@ func (w *watch) keptEvents(ctx context.Context) (events []stored, base int, err 
 				continue
 			}
 		}
-		more, all := w.reached(p, p.Events)
+		more, all := w.committedEvents(p, p.Events)
 		events = append(events, more...)
 		switch {
 		case len(more) > 0:

@@ -19,29 +19,31 @@ type watch struct {
 	ctx     context.Context // ends with the last viewer
 
 	// The client's mutex guards the rest. Each change closes and replaces changed, and
-	// clears asked.
+	// clears queries.
 	changed chan struct{}
-	asked   map[int]*question
+	queries map[int]*sharedQuery
 	// at is how far the watch has followed the history. committed has the start times of
-	// the run's committed decisions, by the number of the event with which each started.
-	// begun is when the last decision started, which may not be committed.
-	at        place
+	// the run's committed decisions, by the number of the event that started each. begun
+	// is when the last decision started, which may not be committed.
+	at        position
 	committed map[int]Millis
 	begun     Millis
-	// over is how the last run ended, or zero.
-	over enums.WorkflowExecutionStatus
+	// over says that the last run has ended, and terminated that it was terminated.
+	over, terminated bool
 }
 
-// place is a position in a session's history: a run and its last committed decision.
-type place struct {
+// position is a position in a session's history: a run and its last committed decision.
+type position struct {
 	run      string
 	decision int
 }
 
-func (p place) has(run string, decision int) bool { return p.run == run && decision <= p.decision }
+func (p position) includes(run string, decision int) bool {
+	return p.run == run && decision <= p.decision
+}
 
-// question is a query that viewers share.
-type question struct {
+// sharedQuery is a query whose answer several viewers get.
+type sharedQuery struct {
 	answered chan struct{}
 	page     page
 	err      error
@@ -54,7 +56,7 @@ func (c *Client) watch(id string) (w *watch, leave func()) {
 	w = c.watches[id]
 	if w == nil {
 		ctx, cancel := context.WithCancel(context.Background())
-		w = &watch{c: c, id: id, ctx: ctx, cancel: cancel, changed: make(chan struct{}), asked: map[int]*question{}}
+		w = &watch{c: c, id: id, ctx: ctx, cancel: cancel, changed: make(chan struct{}), queries: map[int]*sharedQuery{}}
 		c.watches[id] = w
 		go w.poll()
 	}
@@ -77,10 +79,10 @@ func (w *watch) next() <-chan struct{} {
 	return w.changed
 }
 
-// reached returns the events of a page that are committed. A worker answers queries from
-// memory, which may contain a decision that is never committed: another decision, with
-// other events, then takes its place.
-func (w *watch) reached(p page, events []stored) (reached []stored, all bool) {
+// committedEvents returns the events of a page that are committed, and whether these are
+// all. A worker answers queries from memory, which may contain a decision that is never
+// committed: another decision, with other events, then takes its place.
+func (w *watch) committedEvents(p page, events []stored) (committed []stored, all bool) {
 	w.c.mu.Lock()
 	defer w.c.mu.Unlock()
 	if p.Run == "" { // Temporal's test environment has no run IDs, and commits everything
@@ -97,28 +99,28 @@ func (w *watch) reached(p page, events []stored) (reached []stored, all bool) {
 		// Only the first lost attempt of a decision leaves a trace in the history. The
 		// committed attempt has the same number, but a later time. A workflow's time never
 		// goes back, and may be later still.
-		if at, ok := w.committed[e.Decision]; e.Decision > 0 && (!ok || p.Replayed > 0 && !p.asked.has(p.Run, e.Decision) || e.Event.At < at) {
+		if at, ok := w.committed[e.Decision]; e.Decision > 0 && (!ok || p.Replayed > 0 && !p.askedAt.includes(p.Run, e.Decision) || e.Event.At < at) {
 			return events[:i], false
 		}
 	}
 	return events, true
 }
 
-// ended returns how the workflow ended, or zero if it still runs.
-func (w *watch) ended() enums.WorkflowExecutionStatus {
+// end reports whether the workflow has ended, and whether it was terminated.
+func (w *watch) end() (over, terminated bool) {
 	w.c.mu.Lock()
 	defer w.c.mu.Unlock()
-	return w.over
+	return w.over, w.terminated
 }
 
-// ask queries the workflow for the events from a number on. Viewers that ask the same before
-// the next change share the answer.
+// ask queries the workflow for the events from a number on. Viewers with the same query share
+// the answer until the next change.
 func (w *watch) ask(ctx context.Context, from int) (page, error) {
 	w.c.mu.Lock()
-	q := w.asked[from]
+	q := w.queries[from]
 	if q == nil {
-		q = &question{answered: make(chan struct{}), page: page{asked: w.at}}
-		w.asked[from] = q
+		q = &sharedQuery{answered: make(chan struct{}), page: page{askedAt: w.at}}
+		w.queries[from] = q
 		go func() {
 			defer close(q.answered)
 			began := time.Now()
@@ -144,8 +146,8 @@ func (c *Client) noteQueryTime(d time.Duration) {
 	c.cost += (d - c.cost) / 8
 }
 
-// pause is how long viewers wait for further changes after a change. It is as long as a
-// query takes, so that queries do not keep workers from their work.
+// pause is how long viewers wait for further changes after a change. It is the duration of a
+// query, so that queries take at most half of a worker's time.
 func (c *Client) pause() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,39 +156,33 @@ func (c *Client) pause() time.Duration {
 
 const maxPause = 2 * time.Second
 
-// note processes an event of the history.
-func (w *watch) note(e *history.HistoryEvent) {
+// noteEvent processes an event of the history.
+func (w *watch) noteEvent(e *history.HistoryEvent) {
 	w.c.mu.Lock()
 	defer w.c.mu.Unlock()
 	switch e.EventType {
 	case enums.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-		w.at, w.committed = place{run: e.GetWorkflowExecutionStartedEventAttributes().GetOriginalExecutionRunId()}, map[int]Millis{}
+		w.at, w.committed = position{run: e.GetWorkflowExecutionStartedEventAttributes().GetOriginalExecutionRunId()}, map[int]Millis{}
 	case enums.EVENT_TYPE_WORKFLOW_TASK_STARTED:
 		w.begun = millis(e.GetEventTime().AsTime())
 		return
 	case enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
 		w.at.decision = int(e.GetWorkflowTaskCompletedEventAttributes().GetStartedEventId())
 		w.committed[w.at.decision] = w.begun
-	case enums.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
-		w.over = enums.WORKFLOW_EXECUTION_STATUS_COMPLETED
-	case enums.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
-		w.over = enums.WORKFLOW_EXECUTION_STATUS_FAILED
-	case enums.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED:
-		w.over = enums.WORKFLOW_EXECUTION_STATUS_CANCELED
+	case enums.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED, enums.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED, enums.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED:
+		w.over = true
 	case enums.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED:
-		w.over = enums.WORKFLOW_EXECUTION_STATUS_TERMINATED
-	case enums.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT:
-		w.over = enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT
+		w.over, w.terminated = true, true
 	default:
 		return
 	}
-	w.change()
+	w.wake()
 }
 
-// change wakes the viewers. The caller holds the mutex.
-func (w *watch) change() {
+// wake tells the viewers about a change. The caller holds the mutex.
+func (w *watch) wake() {
 	close(w.changed)
-	w.changed, w.asked = make(chan struct{}), map[int]*question{}
+	w.changed, w.queries = make(chan struct{}), map[int]*sharedQuery{}
 }
 
 // poll follows the history of the workflow and of the runs that continue it.
@@ -200,11 +196,11 @@ func (w *watch) poll() {
 				break
 			}
 			wait = first
-			if w.note(e); e.EventType == enums.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW {
+			if w.noteEvent(e); e.EventType == enums.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW {
 				wait = 0
 			}
 		}
-		if w.ended() != enums.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED {
+		if over, _ := w.end(); over {
 			return
 		}
 		// The run has ended, or Temporal does not respond.
@@ -212,7 +208,7 @@ func (w *watch) poll() {
 		case <-time.After(wait):
 			wait = min(max(2*wait, first), last)
 			w.c.mu.Lock()
-			w.change()
+			w.wake()
 			w.c.mu.Unlock()
 		case <-w.ctx.Done():
 		}

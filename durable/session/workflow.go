@@ -21,7 +21,6 @@ const (
 	updateCommand   = workflowName + ".command"
 	updateInterrupt = workflowName + ".interrupt"
 	updateDestroy   = workflowName + ".destroy"
-	updateTouch     = workflowName + ".touch"
 	updateHold      = workflowName + ".hold"
 	updateRelease   = workflowName + ".release"
 	activityArchive = workflowName + ".Archive"
@@ -35,7 +34,6 @@ const (
 	errRollingType   = "Rolling"
 	errNoCommandType = "NoCommand"
 	errNothingType   = "NothingToInterrupt"
-	errInvalidType   = "Invalid"
 )
 
 // input is the input of a run of the workflow. State is carried over continue-as-new.
@@ -63,16 +61,15 @@ type run struct {
 	rolling    bool
 	destroy    *DestroyOptions
 	interrupts []interrupt
-	touched    bool
-	begun      string // the command that left the queue
+	begun      string // the command that was taken from the queue
 	current    string // the running command
 	ran        bool   // a command ran in this run of the workflow
 	refused    refused
 	calls      int       // accepted commands, interrupts and holds
-	rollAfter  time.Time // do not roll before, because the store failed
+	rollAfter  time.Time // do not continue as new earlier, because the store failed
 	// waitingHolds counts the updates that wait for their hold.
 	waitingHolds int
-	adoptAfter   time.Time // do not renew the lease of a held machine before
+	renewAfter   time.Time // do not renew the lease of a held machine earlier
 	// replayed is the last decision that was replayed from the history. decided is the
 	// state after the last decision. guesses says that the workflow has gone further than
 	// the history's last decision.
@@ -124,17 +121,17 @@ func (s *run) live(ctx workflow.Context) error {
 		var err error
 		held := s.isHeld(ctx)
 		switch {
-		case !held && s.outlived(ctx):
+		case !held && s.pastMaxAge(ctx):
 			s.destroy = &DestroyOptions{DeleteSandbox: true, RemoveOutput: true}
 		case !held && s.Lent:
-			err = s.takeBack(ctx)
+			err = s.endHold(ctx)
 		case held && s.waitsForHold():
 			err = s.grant(ctx)
 		case held && s.historyFull(ctx) && (!s.hasWork() || s.overdue(ctx)):
 			return s.roll(ctx)
 		case held:
 			err = s.keepHeld(ctx)
-		case s.hasWork() && s.aging(ctx):
+		case s.hasWork() && s.needsRefresh(ctx):
 			err = s.refresh(ctx)
 		case s.waitsForHold() && !s.overdue(ctx):
 			err = s.grant(ctx)
@@ -173,19 +170,19 @@ func (s *run) create(ctx workflow.Context) error {
 // hasWork reports whether the queue is not empty.
 func (s *run) hasWork() bool { return len(s.Queue) > 0 }
 
-func (s *run) ready() bool { return s.destroy != nil || s.touched || s.hasWork() }
+func (s *run) ready() bool { return s.destroy != nil || s.hasWork() }
 
-// endsAt returns when the session reaches its MaxAge, or the zero time if it has none.
-func (s *run) endsAt() time.Time {
+// maxAgeAt returns when the session reaches its MaxAge, or the zero time if it has none.
+func (s *run) maxAgeAt() time.Time {
 	if s.in.Policy.MaxAge == 0 {
 		return time.Time{}
 	}
 	return s.StartedAt.Add(s.in.Policy.MaxAge)
 }
 
-// outlived reports whether the session has reached its MaxAge.
-func (s *run) outlived(ctx workflow.Context) bool {
-	ends := s.endsAt()
+// pastMaxAge reports whether the session has reached its MaxAge.
+func (s *run) pastMaxAge(ctx workflow.Context) bool {
+	ends := s.maxAgeAt()
 	return !ends.IsZero() && !workflow.Now(ctx).Before(ends)
 }
 
@@ -200,27 +197,19 @@ func awaitUntil(ctx workflow.Context, ready func() bool, deadlines ...time.Time)
 	return workflow.AwaitWithTimeout(ctx, max(first.Sub(workflow.Now(ctx)), 0), ready)
 }
 
-// rest waits for work, and hibernates or refreshes at its time. A hibernated session has a
-// timer only for MaxAge.
+// rest waits for work, and hibernates or moves to a new machine when that is due. A
+// hibernated session has a timer only for MaxAge.
 func (s *run) rest(ctx workflow.Context) error {
-	s.interrupts = s.waiting() // drop those of commands that have ended
+	s.interrupts = s.queuedInterrupts() // drop those of commands that have ended
 	var idle, refresh time.Time
-	if s.Sandbox.VM == "" {
-		s.touched = false // a touch does not wake it
-	} else {
+	if s.Sandbox.VM != "" {
 		idle, refresh = s.LastUse.Add(s.in.Policy.IdleAfter), s.refreshAt()
 	}
-	ok, err := awaitUntil(ctx, s.ready, s.endsAt(), idle, refresh)
+	ok, err := awaitUntil(ctx, s.ready, s.maxAgeAt(), idle, refresh)
 	switch {
 	case err != nil:
 		return err
-	case s.touched:
-		s.touched = false
-		if s.Sandbox.VM == "" {
-			return nil
-		}
-		return s.renewUse(ctx)
-	case ok || s.outlived(ctx):
+	case ok || s.pastMaxAge(ctx):
 		return nil
 	case refresh.Before(idle):
 		return s.refresh(ctx)
@@ -248,9 +237,9 @@ func (s *run) refreshAt() time.Time {
 	}
 }
 
-// aging reports whether the machine is too old for the next command. A busy session is never
-// idle, and so moves to a new machine between two commands.
-func (s *run) aging(ctx workflow.Context) bool {
+// needsRefresh reports whether to move to a new machine before the next command. A busy
+// session never rests, so it does so between two commands.
+func (s *run) needsRefresh(ctx workflow.Context) bool {
 	return s.Sandbox.VM != "" && !workflow.Now(ctx).Before(s.refreshAt())
 }
 
@@ -263,16 +252,6 @@ func (s *run) refresh(ctx workflow.Context) error {
 	}
 	s.noteAwake(ctx, before)
 	return nil
-}
-
-// renewUse notes a use of the machine and renews its lease.
-func (s *run) renewUse(ctx workflow.Context) error {
-	s.noteUse(ctx)
-	runs, err := s.Sandbox.Renew(ctx)
-	if err == nil && !runs {
-		s.status(ctx, StateHibernated) // its time was up
-	}
-	return err
 }
 
 func (s *run) noteUse(ctx workflow.Context) {

@@ -88,16 +88,9 @@ func run(ctx context.Context, addr string, store durable.OutputStore) (err error
 		TaskQueue: taskQueue, Sandbox: sandboxes, Output: store, Policy: session.Policy{IdleAfter: 15 * time.Minute},
 		Defaults: durable.Options{FollowQueue: followQueue},
 	})
-	mux := http.NewServeMux()
-	mux.Handle("/api/sandbox/", http.StripPrefix("/api/sandbox", sessions.Handler(&session.HandlerOptions{
+	return serve(ctx, addr, http.StripPrefix("/api/sandbox", sessions.Handler(&session.HandlerOptions{
 		Page: true, Authorize: session.Token(os.Getenv("TOKEN")), // without a token, all requests are refused
 	})))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
-		if _, err := c.CheckHealth(r.Context(), nil); err != nil {
-			http.Error(w, "Temporal does not respond", http.StatusServiceUnavailable)
-		}
-	})
-	return serve(ctx, addr, mux)
 }
 
 // serve serves until ctx ends. That ends streams too; their viewers continue at another process.
@@ -131,7 +124,7 @@ func dial(ctx context.Context) (client.Client, error) {
 	o.Logger = sdklog.NewStructuredLogger(slog.Default())  // to standard error
 	o.ConnectionOptions.GetSystemInfoTimeout = time.Minute // the cluster may be busy, or just starting
 	if o.HostPort == "" {
-		return nil, errors.New("TEMPORAL_ADDRESS is not set: the address of the cluster's frontend, host:port")
+		return nil, errors.New("set TEMPORAL_ADDRESS to the host and port of the cluster's frontend")
 	}
 	c, err := client.DialContext(ctx, o)
 	if err != nil {
@@ -151,7 +144,7 @@ func sweepEvery(ctx context.Context, c client.Client, every time.Duration) error
 		TriggerImmediately: true,
 	})
 	if err != nil && !errors.Is(err, temporal.ErrScheduleAlreadyRunning) {
-		return fmt.Errorf("making the schedule: %w", err)
+		return fmt.Errorf("creating the schedule: %w", err)
 	}
 	return nil
 }

@@ -62,7 +62,7 @@ func (e *Env) At(d time.Duration, f func()) {
 			defer e.temporal.busy(-1)
 			f()
 		})
-		e.temporal.stand()
+		e.temporal.waitIdle()
 	})
 }
 

@@ -51,9 +51,8 @@ func TestEnv(t *testing.T) {
 		_, err = e.Client.Command(ctx, id, session.Command{Command: strings.Repeat("x", session.MaxCommand+1)})
 		assert.ErrorIs(t, err, sandbox.ErrInvalid)
 		assert.ErrorIs(t, e.Client.Interrupt(ctx, id, "cmd-77", sandbox.SIGINT), sandbox.ErrInvalid)
-		assert.ErrorIs(t, e.Client.Touch(ctx, "other"), session.ErrNoSession)
+		assert.ErrorIs(t, e.Client.Destroy(ctx, "other", nil), session.ErrNoSession)
 	})
-	e.At(6*day, func() { assert.NoError(t, e.Client.Touch(ctx, id)) })
 	e.At(7*day, func() {
 		assert.NoError(t, e.Client.Destroy(ctx, id, &session.DestroyOptions{DeleteSandbox: true}))
 	})

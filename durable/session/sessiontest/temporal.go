@@ -48,8 +48,8 @@ func (t *temporal) busy(n int) {
 	t.change.Broadcast()
 }
 
-// stand waits in the loop for the running functions.
-func (t *temporal) stand() {
+// waitIdle waits in the loop for the running functions.
+func (t *temporal) waitIdle() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for t.working > 0 {
@@ -85,7 +85,7 @@ func (t *temporal) do(id string, f func(answer func())) bool {
 		f(func() {
 			t.busy(1)
 			close(answered)
-			t.stand()
+			t.waitIdle()
 		})
 	}, 0)
 	t.busy(-1)
@@ -201,9 +201,9 @@ func (t *temporal) DescribeWorkflowExecution(_ context.Context, id, _ string) (*
 // GetWorkflowHistory returns a history that has ended, so that readers get all events.
 func (t *temporal) GetWorkflowHistory(_ context.Context, id, _ string, _ bool, _ enums.HistoryEventFilterType) client.HistoryEventIterator {
 	if id != t.id {
-		return &past{}
+		return &endedHistory{}
 	}
-	return &past{[]*history.HistoryEvent{{
+	return &endedHistory{[]*history.HistoryEvent{{
 		EventType: enums.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED,
 		Attributes: &history.HistoryEvent_WorkflowExecutionStartedEventAttributes{
 			WorkflowExecutionStartedEventAttributes: &history.WorkflowExecutionStartedEventAttributes{OriginalExecutionRunId: "default-test-run-id"},
@@ -211,11 +211,11 @@ func (t *temporal) GetWorkflowHistory(_ context.Context, id, _ string, _ bool, _
 	}, {EventType: enums.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED}}}
 }
 
-type past struct{ events []*history.HistoryEvent }
+type endedHistory struct{ events []*history.HistoryEvent }
 
-func (p *past) HasNext() bool { return len(p.events) > 0 }
+func (p *endedHistory) HasNext() bool { return len(p.events) > 0 }
 
-func (p *past) Next() (*history.HistoryEvent, error) {
+func (p *endedHistory) Next() (*history.HistoryEvent, error) {
 	e := p.events[0]
 	p.events = p.events[1:]
 	return e, nil
