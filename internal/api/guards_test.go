@@ -88,7 +88,7 @@ func TestErrorBodyThatNeverEnds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
 				require.Error(t, call(t, clientFor(404, &closable{ended: make(chan struct{})})))
-				assert.Less(t, time.Since(began), 5*errorBodyTime, "retries included")
+				assert.Less(t, time.Since(began), time.Minute, "retries included")
 			})
 		})
 	}

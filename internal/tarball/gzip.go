@@ -91,7 +91,7 @@ func (c *compressor) Close() error {
 	return c.push(true)
 }
 
-// gzipHeader says deflate, no name, no time, an unknown system.
+// gzipHeader is the header for deflate without name and time, from an unknown system.
 var gzipHeader = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255}
 
 // push queues the current block for compression.

@@ -12,8 +12,8 @@ import (
 
 // Shorten cuts off the end of a file that Extract has made, if the sandbox's tar reports
 // that it padded the file. length returns the new length for a size. Shorten replaces the
-// file, since it may have other names. It does nothing if the name is not that of a longer
-// regular file, or if Keep omits it.
+// file, since it may have other names. It does nothing unless the name is that of a longer
+// regular file that Keep selects.
 func Shorten(ctx context.Context, root *os.Root, name string, length func(size int64) int64, opts Options) (err error) {
 	if name, err = Clean(name); err != nil || name == "." || opts.Keep != nil && !opts.Keep(name, false) {
 		return err

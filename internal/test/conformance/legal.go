@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -97,21 +96,14 @@ func legalized(name string, v any, renamed map[string]string) any {
 		if limits, ok := between[name]; ok && v != 0 {
 			return max(limits[0], min(limits[1], v))
 		}
-		if name == "vcpus" && (v < 0 || v > 1 && int(v)%2 == 1) {
-			return 2.0
-		}
 	case string:
 		switch name {
 		case "name", "sourceSandbox", "sandboxName", "drive":
-			if plainNames.MatchString(v) {
-				break
+			if !plainNames.MatchString(v) {
+				now := "legal-" + strconv.Itoa(len(v))
+				renamed[encodeURIComponent(v)] = now
+				return now
 			}
-			if name == "sandboxName" { // as an error has it
-				v, _ = url.PathUnescape(v)
-			}
-			now := "legal-" + strconv.Itoa(len(v))
-			renamed[encodeURIComponent(v)] = now
-			return now
 		}
 	case object:
 		return legalObject(name, v, renamed)
@@ -124,13 +116,10 @@ func legalized(name string, v any, renamed map[string]string) any {
 func legalObject(name string, v object, renamed map[string]string) any {
 	for key, inner := range v {
 		as := key
-		if key == "timeout" && v["command"] != nil { // a command's, not a session's
+		if key == "timeout" && v["command"] != nil { // of a command, not of a session
 			as = "timeoutMs"
 		}
 		v[key] = legalized(as, inner, renamed)
-	}
-	if list, ok := v["failoverRegions"].([]any); ok && len(list) > 0 && (slices.Contains(list, v["region"]) || slices.Contains(list, any(""))) {
-		v["failoverRegions"] = []any{"lhr1", "cdg1"}
 	}
 	if v["namePrefix"] != nil && v["sortBy"] != nil {
 		v["sortBy"] = "name"

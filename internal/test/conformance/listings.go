@@ -8,8 +8,8 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// listings are the operations that list: what they list, the method for a page,
-// and the method for all.
+// listings are the listing operations: the name of the items, the method for a page, and
+// the method for all items.
 var listings = map[string][3]string{
 	"list":          {"sandboxes", "Client.ListPage {} -name", "Client.List {} -name"},
 	"snapshotList":  {"snapshots", "Client.ListSnapshotsPage {}" + pagesOnly, "Client.ListSnapshots {}" + pagesOnly},
@@ -19,7 +19,7 @@ var listings = map[string][3]string{
 	"driveList":     {"drives", "Client.ListDrivesPage {} -name -tags", "Client.ListDrives {} -name -tags"},
 }
 
-// pagesOnly leaves out the filters that only sandboxes and drives have.
+// pagesOnly excludes the filters that only sandboxes and drives have.
 const pagesOnly = " -sortBy -namePrefix -tags"
 
 // listing says which items and fields of a listing a step wants.
@@ -36,7 +36,7 @@ func (c *call) list(spec [3]string) (any, error) {
 	l.key = spec[0]
 	step := *c.step
 	defer func() { c.step = &step }()
-	none := l.Take != nil && *l.Take == 0 // JavaScript has the first page by then
+	none := l.Take != nil && *l.Take == 0 // JavaScript has already requested the first page
 	all := l.Collect == "toArray" || l.Collect == "items" && !none
 	if sb, ok := c.target.(*sandbox.Sandbox); ok && c.step.Op == "listSnapshots" && !all {
 		c.give("name", sb.Name())
@@ -65,7 +65,7 @@ func (c *call) list(spec [3]string) (any, error) {
 	return l.page(page), nil
 }
 
-// take collects what an iterator gives, as far as the step wants it.
+// take collects the items of an iterator that the step requests.
 func (l listing) take(c *call, seq any, form func(any) any) (any, error) {
 	out := []any{}
 	for v, e := range reflect.ValueOf(seq).Seq2() {
@@ -82,7 +82,7 @@ func (l listing) take(c *call, seq any, form func(any) any) (any, error) {
 	return out, nil
 }
 
-// pages goes on from a page to those that follow.
+// pages iterates over a page and those that follow.
 func (c *call) pages(l listing, spec string, page any) (any, error) {
 	out, cursor := []any{}, "cursor"
 	if c.step.Op == "snapshotTree" {
@@ -134,7 +134,7 @@ func (l listing) page(page any) any {
 // item returns an item with only the selected fields.
 func (l listing) item(v any) any {
 	item, _ := normDeep(listed(v)).(object)
-	if d, ok := v.(sandbox.DriveInfo); ok { // a handle in JavaScript: what is picked are getters
+	if d, ok := v.(sandbox.DriveInfo); ok { // in JavaScript this is a handle, and the picked fields are getters
 		item = object{"drive": d.Name, "driveId": d.ID}
 		if l.Pick != nil {
 			item = fields(d, isoTime)
@@ -151,7 +151,7 @@ func (l listing) item(v any) any {
 	return out
 }
 
-// bind saves the drives of a page, revived from their data.
+// bind saves the drives of a page, restored from their data.
 func (c *call) bind(names []string, page any) {
 	for i, name := range names {
 		args, client := c.static()

@@ -23,7 +23,7 @@ import (
 	"github.com/go-vercel/sandbox/proxy"
 )
 
-// ops are the operations that are more than one call of the SDK, or none.
+// ops are the operations that need several calls of the SDK, or none.
 var ops map[string]func(*call) (any, error)
 
 func init() {
@@ -112,7 +112,7 @@ func init() {
 
 type groupArgs struct{ Username, Groupname string }
 
-// groupOp changes a user's groups, which JavaScript does by the sandbox, too.
+// groupOp changes a user's groups. In JavaScript the sandbox also has these methods.
 func groupOp(do func(u *sandbox.User, ctx context.Context, group string) error) func(*call) (any, error) {
 	return op(func(c *call, sb *sandbox.Sandbox, a groupArgs) (any, error) {
 		u, err := sb.AsUser(a.Username)
@@ -123,7 +123,7 @@ func groupOp(do func(u *sandbox.User, ctx context.Context, group string) error) 
 	})
 }
 
-// localArgs are the arguments of the operations on the client's own machine.
+// localArgs are the arguments of operations on the local machine.
 type localArgs struct {
 	Path, UTF8 string
 	JSON       bool
@@ -209,7 +209,7 @@ func opProxy(c *call, _ any, a proxyArgs) (any, error) {
 		body = strings.NewReader(*a.Request.Body)
 	}
 	r := httptest.NewRequest(cmp.Or(a.Request.Method, http.MethodGet), a.Request.URL, body)
-	if body != nil { // as a JavaScript Request has it for a string
+	if body != nil { // the content type of a string in a JavaScript Request
 		r.Header.Set("Content-Type", "text/plain;charset=UTF-8")
 	}
 	for k, v := range a.Request.Headers {

@@ -23,7 +23,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// playLimit is how long a process may take for one scenario.
+// playLimit is the time limit of a process for one scenario.
 const playLimit = time.Minute
 
 // order tells a process what to play.
@@ -35,9 +35,8 @@ type order struct {
 	Now           time.Time
 }
 
-// Players are processes of this program that play scenarios, each one scenario
-// after another. A process has the environment, the home and the working
-// directory of the scenario that it plays.
+// Players are processes of this program. Each plays one scenario at a time, with the
+// environment, home and working directory of the scenario.
 type Players struct {
 	mu   sync.Mutex
 	idle []*player
@@ -51,7 +50,8 @@ type player struct {
 	output *bufio.Reader // standard output and standard error
 }
 
-// playerEnv is set in the environment of a player, and playedLine its answer.
+// playerEnv is set in the environment of a player. A player prints playedLine after a
+// scenario.
 const (
 	playerEnv  = "SANDBOX_CONFORMANCE_PLAYER"
 	playedLine = "played\n"
@@ -89,8 +89,8 @@ func (p *Players) play(ctx context.Context, o order, sc *Scenario) any {
 	return decoded[any](must(os.ReadFile(o.Out)))
 }
 
-// needsProcess reports whether the scenario can't be played after another one: the
-// SDK looks for a coding agent in the environment once, at its first request.
+// needsProcess reports whether the scenario needs a new process, because the SDK looks for
+// a coding agent in the environment only at its first request.
 func (s *Scenario) needsProcess() bool {
 	names := slices.Collect(maps.Keys(s.Env))
 	for _, step := range s.Steps {
@@ -101,7 +101,7 @@ func (s *Scenario) needsProcess() bool {
 	return slices.ContainsFunc(names, func(name string) bool { return !strings.HasPrefix(name, "VERCEL_") })
 }
 
-// take returns a process that plays nothing, or a new one.
+// take returns an idle process, or a new one.
 func (p *Players) take(fresh bool) *player {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -151,8 +151,8 @@ func PlayerMain(t *testing.T) {
 	check(orders.Err())
 }
 
-// playOrder plays one scenario in a bubble, so that no pause takes time and no busy
-// machine changes an order.
+// playOrder plays one scenario in a bubble, so that pauses take no time, and the order does
+// not depend on the machine.
 func playOrder(t *testing.T, o order, path string) {
 	scenario := decoded[Scenario](Substitute(must(os.ReadFile(o.Scenario)), o.Vars))
 	os.Clearenv()
@@ -173,7 +173,7 @@ func playOrder(t *testing.T, o order, path string) {
 	defer func() { _ = in.Close() }()
 	os.Stdin, os.Stdout = in, out
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(time.Until(o.Now)) // which is some decades
+		time.Sleep(time.Until(o.Now)) // a bubble starts in the year 2000
 		server := newServer(append(scenario.Server, decoded[[]Exchange](o.Extra)...), &scenario, o.Want)
 		server.more = server.script[len(scenario.Server):]
 		connections := newPipes()
@@ -186,6 +186,6 @@ func playOrder(t *testing.T, o order, path string) {
 		check(os.WriteFile(o.Out, marshal(object{ // a [Played]
 			"requests": server.log, "raw": server.raw, "results": results, "unused": unused, "omitted": omitted, "rules": server.used,
 		}), 0o600))
-		check(scripted.Close()) // what still runs fails, and ends
+		check(scripted.Close()) // running calls fail and end
 	})
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// restOperations are those of the generated client.
+// restOperations are the operations of the generated client.
 var restOperations = []string{
 	"createSandboxesSessionsBySessionIdSnapshotV2", "createSandboxesSessionsBySessionIdSnapshotV3", "createSessionDirectory",
 	"deleteDrive", "deleteSandbox", "deleteSessionSnapshot", "extendSessionTimeout", "getNamedSandbox", "getOrCreateDrive",
@@ -23,9 +23,9 @@ var restOperations = []string{
 	"listSessionCommands", "listSessionSnapshots", "listSessions", "readSessionFile", "stopSession", "updateSessionNetworkPolicy", "writeSessionFiles",
 }
 
-// restLacks are members that the schema omits although recorded exchanges of
-// the service have them, such as the sandbox in the response to a stop without
-// a snapshot. The rules of a sandbox are known from the official client.
+// restLacks are members that the schema omits although recorded exchanges of the service
+// have them, such as the sandbox in the response to a stop without a snapshot. The official
+// client shows the rules of a sandbox.
 var restLacks = []string{"architecture", "interactivePort", "networkPolicy.injectionRules", "stopSession.sandbox"}
 
 // TestGeneratedClientOnEmulator runs the client generated from the schema of

@@ -35,7 +35,7 @@ type Scenario struct {
 // anyOrder reports whether calls run at the same time.
 func (s *Scenario) anyOrder() bool { return s.Order == "any" }
 
-// TokenSpec describes the claims of a token; ExpIn is added to the present.
+// TokenSpec describes the claims of a token. ExpIn is its lifetime.
 type TokenSpec struct {
 	Claims map[string]json.RawMessage `json:"claims"`
 	ExpIn  *float64                   `json:"expIn"`

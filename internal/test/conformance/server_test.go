@@ -42,7 +42,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestRulesAreKnown: what a rule accounts for is in the code, under its name.
+// TestRulesAreKnown: the code has every rule of departures.json, and no other.
 func TestRulesAreKnown(t *testing.T) {
 	departures := LoadDepartures(dataDir)
 	files, err := filepath.Glob("*.go")
@@ -58,8 +58,8 @@ func TestRulesAreKnown(t *testing.T) {
 	}
 }
 
-// TestAbortOfATranslatedRequest: that the client has closed a request shows in
-// what is logged for it, also where that is another request.
+// TestAbortOfATranslatedRequest: if the client closes a request, the log shows it, even if
+// another request is logged in its place.
 func TestAbortOfATranslatedRequest(t *testing.T) {
 	t.Parallel()
 	for on, asked := range map[string]string{"get": "?resume=true", "stop": ""} {

@@ -108,9 +108,9 @@ func jsName(field string) string {
 	return strings.ToLower(field[:1]) + field[1:]
 }
 
-// fields returns a struct of the SDK by JavaScript's names. What the API omitted
-// is omitted, as is the architecture, which JavaScript has of sessions only, and
-// what is newer than JavaScript and not said.
+// fields returns a struct of the SDK by JavaScript's names. It omits absent fields, the
+// architecture, which JavaScript has only for sessions, and empty fields that JavaScript
+// does not have.
 func fields(v any, times func(time.Time) any) object {
 	out := object{}
 	s := reflect.ValueOf(v)
@@ -128,7 +128,7 @@ func fields(v any, times func(time.Time) any) object {
 		if (name == "System" || name == "V0") && s.Field(i).IsZero() {
 			continue
 		}
-		if name == "Extra" { // what the SDK does not know
+		if name == "Extra" { // fields that the SDK does not know
 			for k, raw := range s.Field(i).Interface().(map[string]json.RawMessage) {
 				out[k], _ = decodeJSON(raw)
 			}
@@ -170,7 +170,7 @@ func fieldValue(name string, v reflect.Value, times func(time.Time) any) any {
 			route := fields(r, times)
 			route["subdomain"], _, _ = strings.Cut(strings.TrimPrefix(r.URL, "https://"), ".")
 			if !r.System {
-				delete(route, "system") // the service says it of its own routes alone
+				delete(route, "system") // only the service's own routes have it
 			}
 			out = append(out, route)
 		}
@@ -251,11 +251,11 @@ var getters = map[string]string{
 	"User":     "username homeDir",
 }
 
-// aliases are the names of getters whose fields are called otherwise.
+// aliases are the getters whose fields have other names.
 var aliases = map[string]string{"sessionId": "id", "snapshotId": "id", "driveId": "id", "activeCpuUsageMs": "activeCpuDurationMs"}
 
-// errNoSession is what JavaScript throws for a session getter of a sandbox that
-// was revived without a session.
+// errNoSession is JavaScript's error for a session getter of a sandbox that was restored
+// without a session.
 var errNoSession = errors.New("No active session. Run a command or call resume first.") //nolint:staticcheck // the text of another SDK
 
 func opProps(c *call, _ any, a struct{ Names []string }) (any, error) {
@@ -303,7 +303,7 @@ func prop(target any, name string) (any, error) {
 	return orEmpty(name, info[name]), nil
 }
 
-// orEmpty returns an empty list for the getters that have one in place of none.
+// orEmpty returns an empty list for getters that return one for an absent list.
 func orEmpty(name string, v any) any {
 	if v == nil && (name == "routes" || name == "failoverRegions") {
 		return []any{}

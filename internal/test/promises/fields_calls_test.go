@@ -289,7 +289,7 @@ func fresh(t *testing.T, w *world) {
 	makeBox(t, w)
 }
 
-// file writes the same file into two directories.
+// file creates an empty file of the same name in two directories.
 func file(t *testing.T, w *world) {
 	makeBox(t, w)
 	require.NoError(t, w.box.WriteFiles(t.Context(), []sandbox.File{{Path: "field.txt"}, {Path: "/tmp/field.txt"}}, nil))

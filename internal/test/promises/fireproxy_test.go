@@ -181,7 +181,7 @@ func (f *fire) rewrite(p *httputil.ProxyRequest) {
 	p.SetURL(&url.URL{Scheme: f.target.Scheme, Host: f.target.Host})
 }
 
-// begin returns call number n with a context that marks its requests.
+// begin returns call number n, and a context that marks its requests.
 func (f *fire) begin(ctx context.Context, n int) (context.Context, *fireCall, func()) {
 	rng := rand.New(rand.NewPCG(f.seed, uint64(n)))
 	c := &fireCall{n: n, rng: rng, box: f.boxes[n%len(f.boxes)], began: time.Now(), before: -1}
@@ -243,7 +243,7 @@ func (c *fireCall) wasHeld() bool {
 	return c.what == held && c.struck
 }
 
-// wasTooLate reports whether it was delivered when the call asked no more.
+// wasTooLate reports whether it was delivered after the call's last lookup.
 func (c *fireCall) wasTooLate() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -293,11 +293,11 @@ func (f *fire) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.pass.ServeHTTP(w, r)
 }
 
-// hold keeps a request back, whose connection breaks.
+// hold delays a request and breaks its connection.
 func (f *fire) hold(c *fireCall, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // it was cut before it was whole
+		return // the connection broke before the whole request had arrived
 	}
 	if c.half && strings.HasSuffix(r.URL.Path, "/fs/write") {
 		body = body[:len(body)/2]
@@ -318,7 +318,7 @@ func (f *fire) hold(c *fireCall, r *http.Request) {
 	}
 }
 
-// end ends the session, or all.
+// end ends the session of the call's sandbox, or those of all.
 func (f *fire) end(c *fireCall) {
 	boxes := []*fireBox{c.box}
 	if c.what == expiry {
@@ -395,8 +395,8 @@ func (l *fireListener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// fireConn is a connection that breaks after so many bytes that it has sent, or
-// received; negative is never.
+// fireConn is a connection that breaks after a number of bytes that it has sent or
+// received; negative means never.
 type fireConn struct {
 	net.Conn
 	fire     *fire

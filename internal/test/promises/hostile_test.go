@@ -257,7 +257,7 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 func TestGetOrCreateFindsNoEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lookups atomic.Int64
-		var silent int64 // the lookup that gets no response
+		var silent int64 // the number of the lookup that gets no response
 		c := canned.API(func(req *http.Request) (*http.Response, error) {
 			if req.URL.Query().Get("resume") == "true" {
 				if lookups.Add(1) == silent {

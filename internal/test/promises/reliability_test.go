@@ -330,8 +330,8 @@ func TestDeleteIsNotProvenByAnother(t *testing.T) {
 	}
 }
 
-// TestKillOnce: a signal for which a second delivery matters is delivered once,
-// whatever happens to its response, and a kill that worked is not an error.
+// TestKillOnce: a signal other than SIGKILL is delivered once, whatever happens to its
+// response. A kill that took effect is not an error, even if its response is lost.
 func TestKillOnce(t *testing.T) {
 	t.Parallel()
 	srv := testkit.LightServer(t)
