@@ -2,6 +2,7 @@ package backend
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -112,7 +113,11 @@ func copyFile(from, to string, info fs.FileInfo) error {
 	if err != nil {
 		return err
 	}
-	err = copyData(dst, src, info.Size())
+	if StoredSize(info) < info.Size() {
+		err = copyData(dst, src, info.Size())
+	} else if _, err = io.CopyN(dst, src, info.Size()); err == io.EOF {
+		err = nil // a program has truncated the file
+	}
 	if err = errors.Join(err, dst.Close()); err != nil {
 		return err
 	}

@@ -42,11 +42,14 @@ func copyData(dst, src *os.File, size int64) error {
 
 // copyAttributes copies the extended attributes that this process may set.
 func copyAttributes(from, to string) {
+	if n, err := unix.Llistxattr(from, nil); n == 0 || err != nil {
+		return // nearly every file, or a file system without attributes
+	}
 	value := make([]byte, 64<<10) // the most that Linux has
 	names := make([]byte, 64<<10)
 	n, err := unix.Llistxattr(from, names)
 	if err != nil {
-		return // a file system without them
+		return
 	}
 	for name := range bytes.SplitSeq(names[:n], []byte{0}) {
 		if len(name) == 0 {
