@@ -1,6 +1,7 @@
 package canned_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -169,4 +171,74 @@ func TestLinksOfAUser(t *testing.T) {
 	at := slices.Index(args, "/home/alice/up/link")
 	require.GreaterOrEqual(t, at, 3, "%q", args)
 	assert.Equal(t, []string{"chown", "-h", "alice"}, args[at-3:at])
+}
+
+// TestFieldsOfOurOwn: the requests have the fields that the official SDK does not send, and
+// those of a start, which its recordings do not show.
+func TestFieldsOfOurOwn(t *testing.T) {
+	t.Parallel()
+	env, extra := sandbox.Env{"A": "b"}, map[string]any{"__x": "y"}
+	for name, tt := range map[string]struct {
+		want string
+		call func(ctx context.Context, c *sandbox.Client, sb *sandbox.Sandbox) error
+	}{
+		"create": {`{"architecture":"arm64","credentials":{"later":1,"npm":true},"__x":"y"}`, func(ctx context.Context, c *sandbox.Client, _ *sandbox.Sandbox) error {
+			_, err := c.Create(ctx, &sandbox.CreateOptions{Architecture: "arm64", Credentials: &sandbox.Credentials{NPM: true, Extra: map[string]any{"later": 1}}, Extra: extra})
+			return err
+		}},
+		"fork": {`{"mounts":{"/d":{"drive":"d","mode":"read-write"}},"__x":"y"}`, func(ctx context.Context, c *sandbox.Client, _ *sandbox.Sandbox) error {
+			_, err := c.Fork(ctx, "box", &sandbox.ForkOptions{Mounts: map[string]sandbox.Mount{"/d": {Drive: "d"}}, Extra: extra, AllowEmpty: true})
+			return err
+		}},
+		"update": {`{"env":{"A":"b"},"__x":"y"}`, func(ctx context.Context, _ *sandbox.Client, sb *sandbox.Sandbox) error {
+			return sb.Update(ctx, &sandbox.UpdateOptions{Env: env, Extra: extra})
+		}},
+		"get": {"?__x=y", func(ctx context.Context, c *sandbox.Client, _ *sandbox.Sandbox) error {
+			_, err := c.Get(ctx, "box", &sandbox.GetOptions{Extra: extra})
+			return err
+		}},
+		"list": {"?status=running", func(ctx context.Context, c *sandbox.Client, _ *sandbox.Sandbox) error {
+			_, err := c.ListPage(ctx, &sandbox.ListOptions{Status: sandbox.StatusRunning})
+			return err
+		}},
+		"run": {"?cmdId=mine", func(ctx context.Context, _ *sandbox.Client, sb *sandbox.Sandbox) error {
+			_, err := sb.RunCommand(ctx, "x", nil, &sandbox.CommandOptions{ID: "mine"})
+			return err
+		}},
+		"start, body": {`{"cwd":"/tmp","sudo":true,"timeout":90000,"attachStdin":true}`, func(ctx context.Context, _ *sandbox.Client, sb *sandbox.Sandbox) error {
+			_, err := sb.StartCommand(ctx, "x", nil, &sandbox.StartOptions{Cwd: "/tmp", Sudo: true, Timeout: 90 * time.Second, AttachStdin: true})
+			return err
+		}},
+		"start": {"?cmdId=mine", func(ctx context.Context, _ *sandbox.Client, sb *sandbox.Sandbox) error {
+			_, err := sb.StartCommand(ctx, "x", nil, &sandbox.StartOptions{ID: "mine"})
+			return err
+		}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var queries, bodies []string
+			api := canned.API(func(req *http.Request) (*http.Response, error) {
+				queries = append(queries, req.URL.RawQuery)
+				if req.Body != nil && req.Method != http.MethodGet {
+					body, err := io.ReadAll(req.Body)
+					if err != nil {
+						return nil, err
+					}
+					bodies = append(bodies, string(body))
+				}
+				return canned.JSON(200, canned.RunningSandbox), nil
+			})
+			sb := api.Sandbox(t)
+			_ = tt.call(t.Context(), api.Client(t), sb) // the response fits only some calls
+			if query, ok := strings.CutPrefix(tt.want, "?"); ok {
+				assert.Contains(t, strings.Join(queries, "&"), query, name)
+			} else if assert.NotEmpty(t, bodies, name) {
+				var want, sent map[string]any
+				require.NoError(t, json.Unmarshal([]byte(tt.want), &want))
+				require.NoError(t, json.Unmarshal([]byte(bodies[0]), &sent))
+				for field, value := range want {
+					assert.Equal(t, value, sent[field], "%s: %s", name, field)
+				}
+			}
+		})
+	}
 }

@@ -1,5 +1,4 @@
 // Package promises tests what docs/reliability.md and docs/security.md promise, whatever
-// happens to connections, responses and sessions, and that no field of an option or of a
-// response is forgotten. The tests are one program because they share their scripted
-// servers.
+// happens to connections, responses and sessions, and that the public types show every
+// field of a response. The tests are one program because they share their scripted servers.
 package promises
