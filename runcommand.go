@@ -137,12 +137,12 @@ func (o *StartOptions) command() *CommandOptions {
 // its output as it arrives. A non-zero exit code is a result, not an error. A
 // nil opts means the defaults. It makes one request.
 //
-// The request is sent once. If its response is lost, the command is looked up
-// by its ID, for five seconds, or for 45 seconds while the API can't be
-// reached; if it is still unknown whether the command started, the error
-// matches [ErrOutcomeUnknown]. A broken stream is reopened, each byte of output
-// is delivered once, and the exit code is the process's own. If the stream can't be
-// reopened, or a writer fails, the error is a [*StreamError] with the command's ID.
+// The request is sent once. If its response is lost, RunCommand looks the command up by
+// its ID for five seconds, or for 45 seconds while it can't reach the API. If it still
+// does not know whether the command started, the error matches [ErrOutcomeUnknown]. If the
+// output stream breaks, it is reopened: each byte is delivered once, and the exit code is
+// the process's own. If the stream can't be reopened, or a writer fails, the error is a
+// [*StreamError] with the command's ID.
 // Output that is not UTF-8 arrives as U+FFFD, unless Binary is set.
 //
 // If ctx ends, RunCommand returns as soon as a pending Write has returned, and

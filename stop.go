@@ -299,7 +299,9 @@ func (s *Sandbox) Close() error {
 //
 // It makes two requests: the API deletes by name, so the first one checks that
 // the name still belongs to the handle's sandbox. If another one has it by now,
-// nothing is deleted and the error matches ErrDeleted; if none has, ErrNotFound.
+// nothing is deleted and the error matches ErrDeleted; if none has, ErrNotFound. If another
+// sandbox takes the name between the two requests, that one is deleted, and the error
+// matches [ErrReplaced].
 func (s *Sandbox) Delete(ctx context.Context, opts *DeleteOptions) error {
 	c, err := enter(ctx, s)
 	if err != nil {

@@ -33,9 +33,9 @@ func CLI(opts *Options) Refresher {
 	return newCLI(opts.orDefault())
 }
 
-func newCLI(opts *Options) *scopedProvider {
+func newCLI(opts *Options) *projectProvider {
 	host := opts.host()
-	return newScopedProvider(opts, host, source{
+	return newProjectProvider(opts, host, source{
 		login: func(ctx context.Context, ahead time.Duration, old string) (oidc.Login, error) {
 			return host.Login(ctx, ahead, old)
 		},
@@ -54,8 +54,8 @@ type source struct {
 	base func() (string, error)
 }
 
-// scopedProvider provides a token and finds the project for it.
-type scopedProvider struct {
+// projectProvider provides a token and finds the project for it.
+type projectProvider struct {
 	opts   *Options
 	host   *oidc.Host
 	source source
@@ -65,21 +65,21 @@ type scopedProvider struct {
 	scope oidc.Scope // zero before it is found
 }
 
-func newScopedProvider(opts *Options, host *oidc.Host, s source) *scopedProvider {
-	p := &scopedProvider{opts: opts, host: host, source: s}
+func newProjectProvider(opts *Options, host *oidc.Host, s source) *projectProvider {
+	p := &projectProvider{opts: opts, host: host, source: s}
 	p.cache = redact.Hide(newGrantCache(grant{}, p.fetch, isRemoteError))
 	return p
 }
 
-func (p *scopedProvider) Credentials(ctx context.Context) (Credentials, error) {
+func (p *projectProvider) Credentials(ctx context.Context) (Credentials, error) {
 	return p.get(ctx, "")
 }
 
-func (p *scopedProvider) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
+func (p *projectProvider) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
 	return p.get(ctx, stale.Token)
 }
 
-func (p *scopedProvider) get(ctx context.Context, refused string) (Credentials, error) {
+func (p *projectProvider) get(ctx context.Context, refused string) (Credentials, error) {
 	c, err := p.cache().get(ctx, refused)
 	if err != nil && ctx.Err() == nil {
 		err = wrapLoginError(err)
@@ -87,7 +87,7 @@ func (p *scopedProvider) get(ctx context.Context, refused string) (Credentials, 
 	return c, err
 }
 
-func (p *scopedProvider) fetch(ctx context.Context, old grant) (grant, error) {
+func (p *projectProvider) fetch(ctx context.Context, old grant) (grant, error) {
 	var ahead time.Duration
 	if old.Token != "" {
 		ahead = refreshAhead
@@ -106,7 +106,7 @@ func (p *scopedProvider) fetch(ctx context.Context, old grant) (grant, error) {
 
 // findScope finds the project once. The cache calls it from one goroutine at a
 // time.
-func (p *scopedProvider) findScope(ctx context.Context, token string) (oidc.Scope, error) {
+func (p *projectProvider) findScope(ctx context.Context, token string) (oidc.Scope, error) {
 	p.mu.Lock()
 	scope := p.scope
 	p.mu.Unlock()
@@ -133,7 +133,7 @@ func (p *scopedProvider) findScope(ctx context.Context, token string) (oidc.Scop
 	return p.scope, nil
 }
 
-func (p *scopedProvider) report(ctx context.Context, inferred oidc.Inferred) {
+func (p *projectProvider) report(ctx context.Context, inferred oidc.Inferred) {
 	if p.opts.Logger == nil {
 		return
 	}

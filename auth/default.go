@@ -44,7 +44,7 @@ func Default(opts *Options) Refresher {
 type defaultProvider struct {
 	opts *Options
 	oidc *oidcTokens
-	cli  *scopedProvider
+	cli  *projectProvider
 	// env is the provider of the environment's access token; nil before its first use.
 	env atomic.Pointer[envProvider]
 	// oidcOnly is set once OIDC has returned credentials. From then on those of
@@ -58,7 +58,7 @@ type defaultProvider struct {
 // envProvider is the provider of an access token of the environment.
 type envProvider struct {
 	of redact.Hidden[oidc.EnvToken]
-	*scopedProvider
+	*projectProvider
 }
 
 func (p *defaultProvider) Credentials(ctx context.Context) (Credentials, error) {
@@ -71,7 +71,7 @@ func (p *defaultProvider) Refresh(ctx context.Context, stale Credentials) (Crede
 
 // fromEnv returns the provider of the environment's access token. If there is
 // none, its error matches ErrNoCredentials.
-func (p *defaultProvider) fromEnv(ctx context.Context) (*scopedProvider, error) {
+func (p *defaultProvider) fromEnv(ctx context.Context) (*projectProvider, error) {
 	t := oidc.TokenOfEnv(p.opts.env)
 	if t.Token == "" && t.Scope.TeamID == "" {
 		return nil, ErrNoCredentials
@@ -87,7 +87,7 @@ func (p *defaultProvider) fromEnv(ctx context.Context) (*scopedProvider, error) 
 	}
 	// Keep the project that was found first.
 	if e := p.env.Load(); e != nil && *e.of() == t {
-		return e.scopedProvider, nil
+		return e.projectProvider, nil
 	}
 	scope := t.Scope
 	if scope.TeamID == "" || scope.TeamID == p.opts.TeamID {
@@ -103,7 +103,7 @@ func (p *defaultProvider) fromEnv(ctx context.Context) (*scopedProvider, error) 
 	o.TeamID, o.ProjectID = scope.TeamID, scope.ProjectID
 	e := &envProvider{redact.Hide(&t), newToken(t.Token, t.Variable, &o)}
 	p.env.Store(e)
-	return e.scopedProvider, nil
+	return e.projectProvider, nil
 }
 
 func (p *defaultProvider) get(ctx context.Context, refused string) (Credentials, error) {

@@ -29,7 +29,7 @@ func Token(token string, opts *Options) Refresher {
 }
 
 // newToken returns the provider of a token. Errors refer to it as name. It keeps the options.
-func newToken(token, name string, opts *Options) *scopedProvider {
+func newToken(token, name string, opts *Options) *projectProvider {
 	if claims, err := oidc.ParseClaims(token); err == nil {
 		if opts.TeamID == "" {
 			opts.TeamID = claims.TeamID
@@ -53,7 +53,7 @@ func newToken(token, name string, opts *Options) *scopedProvider {
 		}
 		return oidc.Login{Token: token}, nil
 	}
-	return newScopedProvider(opts, opts.host(), source{login: login, name: name, base: opts.base})
+	return newProjectProvider(opts, opts.host(), source{login: login, name: name, base: opts.base})
 }
 
 // malformedError wraps an error of Credentials.Validate.

@@ -256,7 +256,7 @@ func rewrite(p *httputil.ProxyRequest) {
 // that it hosts, with credentials of that service. They are not the sandbox's,
 // and must not be sent where a sandbox sends its requests.
 func isPlatformHeader(name string) bool {
-	name = canonicalName(name)
+	name = canonicalHeader(name)
 	return name == "X-Vercel-Oidc-Token" || strings.HasPrefix(name, "X-Vercel-Sc-") ||
 		strings.HasPrefix(name, "X-Vercel-Proxy-Signature") || strings.HasPrefix(name, "X-Vercel-Internal-")
 }

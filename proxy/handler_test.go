@@ -299,8 +299,8 @@ func TestHandlerAudience(t *testing.T) {
 	assert.ErrorIs(t, serve(t, r, proxy.Options{Audience: []string{}}).err, proxy.ErrInvalidToken)
 	assert.ErrorIs(t, serve(t, r, proxy.Options{}).err, proxy.ErrInvalidToken)
 
-	// A sandbox whose forward URL is the root of the host requests the path of another
-	// forward URL. Only Audience distinguishes the two.
+	// The forward URL of this sandbox is the root of the host, and it requests the path of
+	// another sandbox's forward URL. Only Audience shows that it is not that sandbox.
 	r = forwardedTo(t, "https://proxy.example.com", "GET", "https://api.example.com/hook/x", "")
 	assert.True(t, serve(t, r, proxy.Options{}).reached)
 	assert.ErrorIs(t, serve(t, r, proxy.Options{Audience: []string{forwardURL}}).err, proxy.ErrInvalidToken)

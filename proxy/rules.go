@@ -207,7 +207,7 @@ func (e *edit) apply(h http.Header) {
 		return
 	}
 	for name := range h {
-		if canonicalName(name) == canonicalName(e.Header) {
+		if canonicalHeader(name) == canonicalHeader(e.Header) {
 			delete(h, name)
 		}
 	}
@@ -216,8 +216,8 @@ func (e *edit) apply(h http.Header) {
 	}
 }
 
-// canonicalName returns the name of a header as read by software that treats dashes
+// canonicalHeader returns the name of a header as read by software that treats dashes
 // and underscores the same (like CGI).
-func canonicalName(name string) string {
+func canonicalHeader(name string) string {
 	return http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
 }

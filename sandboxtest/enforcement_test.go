@@ -17,8 +17,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestHostAddress: one address leads from commands to this machine's loopback interface.
-// The tests of sources check that it works for them, too.
+// TestHostAddress: HostAddress and HostName lead from a sandbox's commands to this
+// machine's loopback interface. The tests of sources check that a Source can name it too.
 func TestHostAddress(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "curl")

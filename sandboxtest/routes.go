@@ -24,8 +24,9 @@ type call struct {
 	record  *Request
 }
 
-// statusWriter records the status for the record of the request.
-type statusWriter struct {
+// settlingWriter calls settle before a successful response, and notes the status in the
+// record of the request.
+type settlingWriter struct {
 	http.ResponseWriter
 	requests *requests
 	record   *Request
@@ -37,9 +38,9 @@ type statusWriter struct {
 }
 
 // Unwrap lets http.ResponseController reach the connection.
-func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *settlingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-func (w *statusWriter) WriteHeader(status int) {
+func (w *settlingWriter) WriteHeader(status int) {
 	if w.status == 0 && w.settle != nil && status < 300 && w.settle() != nil {
 		reply.WriteError(w, reply.ErrNotKept)
 		w.failed = true
@@ -54,7 +55,7 @@ func (w *statusWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-func (w *statusWriter) Write(p []byte) (int, error) {
+func (w *settlingWriter) Write(p []byte) (int, error) {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
@@ -86,7 +87,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		op = e.op
 	}
 	c := &call{s: s, r: r, version: version, values: values, record: s.requests.begin(r, op, path)}
-	sw := &statusWriter{ResponseWriter: w, requests: &s.requests, record: c.record}
+	sw := &settlingWriter{ResponseWriter: w, requests: &s.requests, record: c.record}
 	if s.opts.Dir != "" && op.durable() {
 		sw.settle = s.store.Flush
 	}

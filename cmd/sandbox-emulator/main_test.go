@@ -119,7 +119,7 @@ func serving(t *testing.T, args ...string) (*exec.Cmd, map[string]string) {
 	cmd := program(t, args...)
 	temp := t.TempDir()
 	cmd.Env = append(cmd.Env, "TMPDIR="+temp, "PYTHONPATH=") // else it would follow the emulator's
-	t.Cleanup(func() { // when the program has ended
+	t.Cleanup(func() {                                       // when the program has ended
 		left, err := os.ReadDir(temp)
 		assert.NoError(t, err)
 		assert.Empty(t, left)

@@ -116,7 +116,7 @@ func exitCodes(t *testing.T) string {
 			}
 		}
 	}
-	text := "| exit code here, where it is 1 there | meaning | lines | such as |\n| --- | --- | --- | --- |\n"
+	text := "| exit code here, where the official CLI's is 1 | meaning | lines | such as |\n| --- | --- | --- | --- |\n"
 	for _, code := range slices.Sorted(maps.Keys(found)) {
 		require.NotEmpty(t, meanings[code], "exit code %d", code)
 		text += fmt.Sprintf("| %d | %s | %d | `sandbox %s` |\n", code, meanings[code], len(found[code]), found[code][0])

@@ -112,8 +112,8 @@ func liveTwins(t *testing.T, program, comparison string, lines []recordedLine) *
 	return tw
 }
 
-// keepEvery is the number of lines after which the sandboxes get more time. Node is slow,
-// and on a slow machine all lines take longer than a sandbox's timeout.
+// keepEvery is after how many command lines the sandboxes' timeout is extended. On a slow
+// machine Node takes longer for all command lines together than one timeout.
 const keepEvery = 10
 
 // keep gives the running sandboxes of the desk's server more time, and the working

@@ -121,7 +121,8 @@ func TestLinesAtEnd(t *testing.T) {
 	}
 }
 
-// TestTailRoute: the routes accept lines; a cursor has precedence.
+// TestTailRoute: the parameter lines starts the stream at the last lines. If the request
+// also has a cursor, the cursor decides.
 func TestTailRoute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := newCluster()

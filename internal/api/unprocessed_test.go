@@ -126,8 +126,9 @@ func TestUnprocessed(t *testing.T) {
 	t.Run("connections that close", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			for _, op := range []*Op{KillCommand, SignalCommand, MakeDir} {
-				// net/http counts only while it has a further connection. Each of
-				// these carries one request, and all but the last close at the next.
+				// net/http limits its resends only while its pool has another
+				// connection, so the pool is filled first. Each connection carries one
+				// request; all but the last close when they get a second one.
 				const pool = maxUnprocessed + 1
 				release := make(chan struct{})
 				srv := &http2Server{respond: func(n int64, stream uint32) ([]byte, bool) {

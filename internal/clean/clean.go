@@ -80,8 +80,8 @@ func saidByEnv(message string) bool {
 	return path.Base(name) == "env"
 }
 
-// Of returns the program that a command runs in a separate environment, and the words
-// before it. For another command it returns no words.
+// Of splits a command that Run made: before is the wrapper that makes the separate
+// environment, then come the program and its arguments. For any other command before is nil.
 func Of(name string, args []string) (before []string, program string, rest []string) {
 	for _, before := range [][]string{{"env", "-i", "-S", split}, {"sh", "-c", shell, "sh"}} {
 		if n := len(before) - 1; name == before[0] && len(args) > n && slices.Equal(args[:n], before[1:]) {

@@ -86,8 +86,8 @@ var phrases = []struct {
 	{"invalid mode", syscall.EINVAL},
 }
 
-// foreign are messages of programs with the same names that are not GNU's, such as
-// BusyBox's, about options that only GNU's have.
+// foreign are parts of the messages with which other implementations than GNU's, such as
+// BusyBox, refuse options that they don't have.
 var foreign = []string{"busybox v", "unrecognized", "unknown predicate", "invalid option", "illegal option", "invalid argument 'nocreat'"}
 
 // Foreign reports whether a program's message shows that the program is not GNU's. Call

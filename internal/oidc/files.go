@@ -210,16 +210,16 @@ func (o object) set(key string, v any) error {
 	return nil
 }
 
-// replacement is a file that is about to be replaced. Steps that can fail for lack of permission
+// fileReplacement is a file that is about to be replaced. Steps that can fail for lack of permission
 // precede its creation.
-type replacement struct {
+type fileReplacement struct {
 	file string
 	temp *os.File
 }
 
 // replace starts replacing a file, creating its directory if needed. The caller
 // must call commit or drop.
-func replace(file string) (*replacement, error) {
+func replace(file string) (*fileReplacement, error) {
 	file = resolveLink(file)
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return nil, fmt.Errorf("preparing to write %s: %w", file, err)
@@ -229,7 +229,7 @@ func replace(file string) (*replacement, error) {
 	if err != nil {
 		return nil, fmt.Errorf("preparing to write %s: %w", file, err)
 	}
-	return &replacement{file, temp}, nil
+	return &fileReplacement{file, temp}, nil
 }
 
 // resolveLink returns the target of a symbolic link. The link is preserved, and a file has one
@@ -260,7 +260,7 @@ func sweep(file string) {
 
 // commit writes o and replaces the file: readers see the complete old or the
 // complete new content.
-func (r *replacement) commit(o object) error {
+func (r *fileReplacement) commit(o object) error {
 	defer r.drop()
 	var text bytes.Buffer
 	data, err := json.Marshal(o)
@@ -299,7 +299,7 @@ func rename(from, to string) error {
 }
 
 // drop discards the replacement. After a commit it has no effect.
-func (r *replacement) drop() {
+func (r *fileReplacement) drop() {
 	_ = r.temp.Close()
 	_ = os.Remove(r.temp.Name())
 }

@@ -79,7 +79,7 @@ var ErrForeign = errors.New("belongs to another user and does not count")
 // that determines an account, an address or a program. The file must belong to the user, to root, or
 // to the owner of dir; otherwise the error matches ErrForeign.
 func ReadOwn(file, dir string) ([]byte, error) {
-	mine := owners(dir)
+	mine := trustedUsers(dir)
 	data, info, err := readFile(file)
 	if !belongsTo(file, mine) || info != nil && !ownedBy(info, mine) {
 		return nil, fmt.Errorf("%s %w", file, ErrForeign)
@@ -87,8 +87,8 @@ func ReadOwn(file, dir string) ([]byte, error) {
 	return data, err
 }
 
-// owners returns the users whose files are trusted in a working directory.
-func owners(dir string) []uint32 {
+// trustedUsers returns the users whose files are trusted in a working directory.
+func trustedUsers(dir string) []uint32 {
 	mine := []uint32{0}
 	if uid := os.Geteuid(); uid >= 0 {
 		mine = append(mine, uint32(uid))

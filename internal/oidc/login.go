@@ -140,7 +140,7 @@ func readLogin(file string) (Login, object, error) {
 	return login, o, nil
 }
 
-func writeLogin(r *replacement, o object, login Login) error {
+func writeLogin(r *fileReplacement, o object, login Login) error {
 	for _, key := range []string{"token", "refreshToken", "expiresAt"} {
 		delete(o, key)
 	}

@@ -100,8 +100,8 @@ var defaultLimits = limits{first: 2 << 10, buffer: 64 << 10, keep: 1 << 20, line
 // maxExcerpt limits LineError.Excerpt.
 const maxExcerpt = 80
 
-// buffers belong to one decoder at a time: in for input, out for data that
-// differs from its encoding.
+// buffers belong to one decoder at a time: in is for input, out for data that had to be
+// unescaped.
 type buffers struct{ in, out []byte }
 
 // Most streams never need more than a small buffer.

@@ -106,7 +106,7 @@ func Device(ctx context.Context, h *oidc.Host, prompt func(context.Context, Code
 		return oidc.Login{}, err
 	}
 	token, err := config.DeviceAccessToken(ctx, code)
-	for isNetwork(err) && ctx.Err() == nil {
+	for isNetworkError(err) && ctx.Err() == nil {
 		// A failed poll is not a refusal by the user. Poll again after a pause.
 		token, err = config.DeviceAccessToken(ctx, code)
 	}
@@ -117,7 +117,7 @@ func Device(ctx context.Context, h *oidc.Host, prompt func(context.Context, Code
 	return login, Save(context.WithoutCancel(ctx), h, login)
 }
 
-func isNetwork(err error) bool {
+func isNetworkError(err error) bool {
 	_, ok := errors.AsType[*url.Error](err)
 	return ok
 }

@@ -55,7 +55,8 @@ type Response struct {
 	Header http.Header
 }
 
-// Vercel plays every server. Its zero value knows none; Handle adds responses.
+// Vercel is a transport that stands in for every server. Its zero value answers each
+// request with 418; Handle and Say set responses.
 type Vercel struct {
 	mu       sync.Mutex
 	handlers map[string]func(Request) Response

@@ -373,8 +373,8 @@ func TestOnCreateNeedsATag(t *testing.T) {
 	assert.Equal(t, 1, seen)
 }
 
-// TestOnCreateAwaited: calls made while OnCreate runs wait for it, with this client and
-// with another, and start over if it fails.
+// TestOnCreateAwaited: while one call runs OnCreate, other calls of this client and of
+// another one wait. If OnCreate fails, one of them runs it again.
 func TestOnCreateAwaited(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)

@@ -117,14 +117,14 @@ func (s *Server) remember(ex *Exchange, e *Entry) {
 		s.doubted[question(e)] = &slot{*ex, 2}
 	}
 	if present(ex.JSON) {
-		s.recordObject(e, ex.Status, ex.content())
+		s.recordObject(e, ex.Status, ex.responseBody())
 		return
 	}
 	id, lines, outputs := "", []json.RawMessage{}, s.outputs
 	if strings.HasSuffix(e.Path, "/logs") {
 		id, outputs = path.Base(path.Dir(e.Path)), s.logs
 	}
-	for line := range bytes.Lines(ex.content()) {
+	for line := range bytes.Lines(ex.responseBody()) {
 		var rec struct {
 			Stream  string
 			Command *struct{ ID string }

@@ -184,7 +184,7 @@ func argument(field string) string {
 	return cmp.Or(renamed[field], jsName(field))
 }
 
-// options sets the fields of an options struct from the arguments of their names.
+// options sets each field of an options struct from the argument with its JavaScript name.
 func (c *call) options(o reflect.Value, args arguments) (err error) {
 	for i := range o.NumField() {
 		field := o.Type().Field(i)

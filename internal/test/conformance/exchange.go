@@ -76,8 +76,8 @@ func (ex *Exchange) response() (http.Header, []piece) {
 	return header, pieces
 }
 
-// content returns the whole body of the response.
-func (ex *Exchange) content() []byte {
+// responseBody returns the whole body of the response.
+func (ex *Exchange) responseBody() []byte {
 	all := []byte{}
 	_, pieces := ex.response()
 	for _, p := range pieces {

@@ -104,7 +104,7 @@ func TestOfficialSDKOnEmulator(t *testing.T) {
 func reconcileSteps(t *testing.T, s Scenario, js, got []any, noted []string) []string {
 	departed := map[string]bool{}
 	for i := range js {
-		x := &reconciler{played: &Played{scenario: &s, Rules: noted}, step: &s.Steps[i], used: slices.Clone(noted)}
+		x := &ruleApplier{played: &Played{scenario: &s, Rules: noted}, step: &s.Steps[i], used: slices.Clone(noted)}
 		x.result(js[i].(object), got[i].(object))
 		x.used = allowVersions(x.used, js[i], got[i])
 		for _, name := range x.used {

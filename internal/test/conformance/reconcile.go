@@ -13,7 +13,7 @@ import (
 func (r Rules) reconcile(p *Played, want *Recording) []string {
 	want.Results = plain(want.Results).([]any)
 	want.Requests = plain(want.Requests).([]any)
-	x := &reconciler{rules: r, played: p, want: want, used: slices.Clone(p.Rules), unmade: map[string]string{}}
+	x := &ruleApplier{rules: r, played: p, want: want, used: slices.Clone(p.Rules), unmade: map[string]string{}}
 	steps := p.scenario.Steps
 	for i := range min(len(want.Results), len(p.Results), len(steps)) {
 		w, _ := want.Results[i].(object)
@@ -30,7 +30,8 @@ func (r Rules) reconcile(p *Played, want *Recording) []string {
 	return x.used
 }
 
-type reconciler struct {
+// ruleApplier edits a copy of the recording as the rules say, so that what remains must match.
+type ruleApplier struct {
 	rules  Rules
 	played *Played
 	want   *Recording
@@ -41,7 +42,7 @@ type reconciler struct {
 	unmade map[string]string
 }
 
-func (x *reconciler) use(rule string) {
+func (x *ruleApplier) use(rule string) {
 	if !slices.Contains(x.used, rule) {
 		x.used = append(x.used, rule)
 	}
@@ -62,7 +63,7 @@ func messageOf(result any) string {
 }
 
 // result applies the rules about the result of a step.
-func (x *reconciler) result(w, g object) {
+func (x *ruleApplier) result(w, g object) {
 	if x.step.Op == "fs.readdir" && slices.Contains(x.played.Rules, "directory-in-one-listing") {
 		sortByName(w["value"]) // as this SDK's is by itself
 	}
@@ -82,7 +83,7 @@ func sortByName(v any) {
 
 // allow compares the objects of a recorded result with those of this SDK, from the inside
 // out, and copies what a rule allows to differ.
-func (x *reconciler) allow(op string, w, g any) {
+func (x *ruleApplier) allow(op string, w, g any) {
 	switch w := w.(type) {
 	case []any:
 		list, _ := g.([]any)
@@ -104,7 +105,7 @@ func (x *reconciler) allow(op string, w, g any) {
 	}
 }
 
-func (x *reconciler) allowMembers(op string, w, g object) {
+func (x *ruleApplier) allowMembers(op string, w, g object) {
 	wanted, got := errorOf(w), errorOf(g)
 	status, _ := wanted["status"].(float64)
 	take := func(rule string, members ...string) {
@@ -144,7 +145,7 @@ func (x *reconciler) allowMembers(op string, w, g object) {
 
 // sentAgain checks calls that the driver repeats: this SDK must not send more requests than
 // the driver makes calls.
-func (x *reconciler) sentAgain(w, g object, i int) {
+func (x *ruleApplier) sentAgain(w, g object, i int) {
 	calls, counted := g["#sent"].(float64)
 	to, ok := seenOf(g)
 	if !counted || !ok || !slices.Contains(x.played.Rules, "once-not-repeated") {
@@ -164,7 +165,7 @@ func (x *reconciler) sentAgain(w, g object, i int) {
 
 // refused accepts this SDK's result of a call that it refuses, and of later calls on the
 // object that the call would have made.
-func (x *reconciler) refused(w, g object, i int) {
+func (x *ruleApplier) refused(w, g object, i int) {
 	rule := x.unmade[messageOf(g)]
 	if g["#refused"] != nil {
 		rule = refusal(w, x.step)
@@ -217,7 +218,7 @@ func (s *Scenario) given() object {
 }
 
 // restoreCredentials restores the caller's credentials where the official SDK has replaced them.
-func (x *reconciler) restoreCredentials() {
+func (x *ruleApplier) restoreCredentials() {
 	given := object{}
 	for token, team := range x.played.scenario.given() {
 		given[Unsubstitute("Bearer "+token, x.played.vars).(string)] = team

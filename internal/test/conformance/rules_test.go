@@ -127,7 +127,7 @@ func TestListingIsSorted(t *testing.T) {
 		want, _ := decodeJSON([]byte(`{"value":["b","a"]}`))
 		got, _ := decodeJSON([]byte(`{"value":` + order + `}`))
 		step := &Step{Op: "fs.readdir"}
-		x := &reconciler{step: step, played: &Played{scenario: &Scenario{}, Rules: []string{"directory-in-one-listing"}}}
+		x := &ruleApplier{step: step, played: &Played{scenario: &Scenario{}, Rules: []string{"directory-in-one-listing"}}}
 		x.result(want.(object), got.(object))
 		assert.Equal(t, same, differs("", want, got) == "", order)
 	}
@@ -161,7 +161,7 @@ func TestSentAgain(t *testing.T) {
 			p.Requests = append(p.Requests, start)
 		}
 		w := object{}
-		(&reconciler{played: p}).sentAgain(w, g, 0)
+		(&ruleApplier{played: p}).sentAgain(w, g, 0)
 		assert.Equal(t, same, len(w) == 0, "%d requests for two calls", sent)
 	}
 }

@@ -189,7 +189,7 @@ func (s *Server) take(e *Entry) *Exchange {
 			clear(s.allowed)
 			s.recordObject(e, 0, response.JSON)
 		}
-		return s.allow(e, response, rule)
+		return s.setAside(e, response, rule)
 	}
 	if ex, ok := s.steps(e); ok {
 		return ex
@@ -213,8 +213,8 @@ func (s *Server) take(e *Entry) *Exchange {
 	return nil
 }
 
-// allow sets a request aside under a rule.
-func (s *Server) allow(e *Entry, response *Exchange, rule string) *Exchange {
+// setAside sets a request aside under a rule.
+func (s *Server) setAside(e *Entry, response *Exchange, rule string) *Exchange {
 	if rule == "doubtful-answers-asked-again" {
 		s.doubted[question(e)].left--
 		clear(s.allowed)
@@ -274,7 +274,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, ex *Exchange, e *E
 
 	if ex.CutAfterBytes != nil {
 		flush()
-		all := ex.content()
+		all := ex.responseBody()
 		_, _ = w.Write(all[:min(*ex.CutAfterBytes, len(all))])
 		flush()
 		panic(http.ErrAbortHandler)

@@ -14,8 +14,8 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// TestPlatformErrors has a row for each known error of the service: the
-// request, and which errors the call's error matches, and no others.
+// TestPlatformErrors has a row for each known error of the service: the request, and the
+// error values that the call's error must match. It must match no other.
 func TestPlatformErrors(t *testing.T) {
 	get := func(t *testing.T, c *sandbox.Client) error {
 		_, err := c.Get(t.Context(), "box", nil)

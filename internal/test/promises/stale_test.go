@@ -53,7 +53,8 @@ func (r *replayer) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // TestStaleResponses uses a handle whose sandbox somebody else has replaced, through a
 // proxy that replays old responses. Each call returns an error and leaves the new sandbox
-// alone, except for Delete: the API deletes by name, and the error matches ErrReplaced.
+// alone, except for Delete: the API deletes by name, so the new sandbox is deleted, and
+// the error matches ErrReplaced.
 func TestStaleResponses(t *testing.T) {
 	t.Parallel()
 	calls := map[string]func(context.Context, *sandbox.Client, *sandbox.Sandbox) error{

@@ -322,7 +322,7 @@ func (sess *Session) StopWithSnapshot(ctx context.Context, expiration *time.Dura
 const maxSiblings = 50
 
 // children returns the snapshots of sessions that started from parent, oldest first.
-// Snapshots without a parent are not siblings.
+// Without a parent it returns none: such snapshots have nothing in common.
 func (st *Store) children(parent string) []*Snapshot {
 	if parent == "" {
 		return nil

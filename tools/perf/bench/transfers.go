@@ -13,7 +13,7 @@ import (
 )
 
 // upload writes files to a new sandbox.
-func upload(ctx context.Context, r *kit.Run, size int64, files func() ([]sandbox.File, error)) error {
+func timeUpload(ctx context.Context, r *kit.Run, size int64, files func() ([]sandbox.File, error)) error {
 	sb, err := create(ctx, nil)
 	if err != nil {
 		return err
@@ -46,7 +46,7 @@ func uploadBytes(r *kit.Run) error {
 	if err != nil {
 		return err
 	}
-	return upload(ctx, r, size, func() ([]sandbox.File, error) {
+	return timeUpload(ctx, r, size, func() ([]sandbox.File, error) {
 		return []sandbox.File{{Path: "big.bin", Content: data}}, nil
 	})
 }
@@ -59,7 +59,7 @@ func uploadFile(r *kit.Run) error {
 		return err
 	}
 	defer f.Close()
-	return upload(ctx, r, size, func() ([]sandbox.File, error) {
+	return timeUpload(ctx, r, size, func() ([]sandbox.File, error) {
 		return []sandbox.File{{Path: "big.bin", Reader: io.NewSectionReader(f, 0, size)}}, nil
 	})
 }
@@ -72,7 +72,7 @@ func uploadMany(r *kit.Run) error {
 	if err != nil {
 		return err
 	}
-	return upload(ctx, r, n*size, func() ([]sandbox.File, error) {
+	return timeUpload(ctx, r, n*size, func() ([]sandbox.File, error) {
 		files := make([]sandbox.File, n)
 		for i := range files {
 			start := int64(i) * size

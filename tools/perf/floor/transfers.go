@@ -91,7 +91,7 @@ func uploadBig(r *kit.Run) error {
 		return err
 	}
 	b = b[:r.Int("bytes")]
-	return upload(r, []file{inMemory("big.bin", b)}, int64(len(b)))
+	return timeUpload(r, []file{inMemory("big.bin", b)}, int64(len(b)))
 }
 
 func uploadMany(r *kit.Run) error {
@@ -104,7 +104,7 @@ func uploadMany(r *kit.Run) error {
 	for i := range files {
 		files[i] = inMemory(kit.ManyName(i), b[i*size:(i+1)*size])
 	}
-	return upload(r, files, int64(n*size))
+	return timeUpload(r, files, int64(n*size))
 }
 
 func uploadFile(r *kit.Run) error {
@@ -113,10 +113,10 @@ func uploadFile(r *kit.Run) error {
 		f, err := os.Open(kit.DataFile(r.Str("file")))
 		return io.LimitReader(f, n), err
 	}
-	return upload(r, []file{{"big.bin", n, open}}, n)
+	return timeUpload(r, []file{{"big.bin", n, open}}, n)
 }
 
-func upload(r *kit.Run, files []file, total int64) error {
+func timeUpload(r *kit.Run, files []file, total int64) error {
 	if err := create(); err != nil {
 		return err
 	}

@@ -76,14 +76,14 @@ func (c *doctorCommand) findingTable(findings []finding) *table.Table {
 func (c *doctorCommand) examine(ctx context.Context) []finding {
 	found := []finding{
 		{"version", foundOK, fmt.Sprintf("sandbox %s, %s, %s/%s", Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)},
-		c.checkProxy(),
+		c.reportProxy(),
 	}
 	found = append(found, c.checkNetwork(ctx)...)
 	found = append(found, c.checkCredentials(ctx)...)
 	return append(found, c.checkLogin(), c.checkTerminal(), checkEmulator())
 }
 
-func (c *doctorCommand) checkProxy() finding {
+func (c *doctorCommand) reportProxy() finding {
 	req, err := http.NewRequest(http.MethodGet, c.account.Base(), nil)
 	if err != nil {
 		return finding{"proxy", foundFailed, err.Error()}

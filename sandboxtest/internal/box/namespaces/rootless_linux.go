@@ -176,11 +176,11 @@ func (n *Backend) accountFiles(root string, account backend.Account) error {
 	return nil
 }
 
-// asBoxUser runs a command in another user namespace, whose only user is the box's. The
-// parent of that namespace is root of an outer one, so the command has no rights over the
-// box. unshare is the command line with which the box starts the program unshare, which
-// looks up the command in PATH: given a path, it would pass that path as the command's
-// name. The variables for the dynamic loader are for the command, not for unshare.
+// asBoxUser makes a command run in a user namespace of its own, whose only user is the
+// box's. The namespace is a child of the one in which we are root, so the command has no
+// rights over the box. unshare is how to start the program of that name. It gets the
+// command's name, not its path, because it passes the same word as argv[0]; it finds the
+// command in PATH. The LD_ variables are set for the command alone, not for unshare.
 func asBoxUser(cmd *exec.Cmd, unshare ...string) {
 	var loader []string
 	cmd.Env = slices.DeleteFunc(slices.Clone(cmd.Env), func(v string) bool {
