@@ -38,6 +38,9 @@ func browser(t *testing.T) context.Context {
 	opts := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1100, 700),
 		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
+		// Without this the kernel kills the browser when the thread that started it ends, as
+		// threads of the emulator do.
+		chromedp.ModifyCmdFunc(func(*exec.Cmd) {}),
 	)
 	ctx, cancel := chromedp.NewExecAllocator(t.Context(), opts...)
 	t.Cleanup(cancel)
@@ -66,8 +69,7 @@ func TestPage(t *testing.T) {
 		require.NoError(t, chromedp.Run(ctx, actions...))
 	}
 	text := func(selector string) (s string) {
-		t.Helper()
-		run(chromedp.Evaluate(`document.querySelector("`+selector+`").innerText`, &s))
+		_ = chromedp.Run(ctx, chromedp.Evaluate(`document.querySelector("`+selector+`").innerText`, &s)) // the page may be loading
 		return s
 	}
 	shows := func(selector, want string) {
