@@ -29,17 +29,19 @@ func hello(ctx context.Context, c client.Client, sandboxes *sandbox.Client) erro
 	if err != nil {
 		return err
 	}
-	if _, err := sessions.Command(ctx, id, session.Command{Command: "echo Hello", Key: "hello"}); err != nil {
+	commandID, err := sessions.Command(ctx, id, session.Command{Command: "echo Hello", Key: "hello"})
+	if err != nil {
 		return err
 	}
 	for event, err := range sessions.Events(ctx, id, session.Cursor{}) {
 		if err != nil {
 			return err
 		}
-		switch event.Type {
-		case session.TypeCommandOutput:
+		switch {
+		case event.ID != commandID: // another command, or a state of the session
+		case event.Type == session.TypeCommandOutput:
 			fmt.Print(event.Data)
-		case session.TypeCommandEnd:
+		case event.Type == session.TypeCommandEnd:
 			if err := sessions.Destroy(ctx, id, &session.DestroyOptions{DeleteSandbox: true}); err != nil {
 				return err
 			}
