@@ -15,7 +15,6 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/edge"
-	"github.com/go-vercel/sandbox/internal/wire"
 )
 
 // WaitForPortOptions are the options of [Sandbox.WaitForPort]. The zero value
@@ -30,27 +29,6 @@ type WaitForPortOptions struct {
 	// credentials. Nil means a client that does not follow redirects. An attempt
 	// takes at most its Timeout, or ten seconds.
 	HTTPClient *http.Client
-}
-
-// checkPort refuses numbers that are not ports.
-func checkPort(field string, port int) error {
-	if port < 1 || port > wire.MaxPort {
-		return invalid(field, "%d is outside 1 to %d", port, wire.MaxPort)
-	}
-	return nil
-}
-
-// checkPorts refuses ports that can't be exposed.
-func checkPorts(field string, ports []int) error {
-	if len(ports) > wire.MaxPorts {
-		return invalid(field, "%d ports are given; at most %d can be exposed", len(ports), wire.MaxPorts)
-	}
-	for i, p := range ports {
-		if p < wire.MinPort || p > wire.MaxPort {
-			return invalid(field, "port %d (number %d of the list) can't be exposed: it is outside %d to %d", p, i+1, wire.MinPort, wire.MaxPort)
-		}
-	}
-	return nil
 }
 
 func (o *WaitForPortOptions) withDefaults() (WaitForPortOptions, error) {

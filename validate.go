@@ -107,6 +107,27 @@ func checkVCPUs(field string, n int) error {
 	return nil
 }
 
+// checkPort refuses numbers that are not ports.
+func checkPort(field string, port int) error {
+	if port < 1 || port > wire.MaxPort {
+		return invalid(field, "%d is outside 1 to %d", port, wire.MaxPort)
+	}
+	return nil
+}
+
+// checkPorts refuses ports that can't be exposed.
+func checkPorts(field string, ports []int) error {
+	if len(ports) > wire.MaxPorts {
+		return invalid(field, "%d ports are given; at most %d can be exposed", len(ports), wire.MaxPorts)
+	}
+	for i, p := range ports {
+		if p < wire.MinPort || p > wire.MaxPort {
+			return invalid(field, "port %d (number %d of the list) can't be exposed: it is outside %d to %d", p, i+1, wire.MinPort, wire.MaxPort)
+		}
+	}
+	return nil
+}
+
 func checkTags(field string, tags map[string]string) error {
 	if len(tags) > wire.MaxTags {
 		return invalid(field, "%d tags are given; a sandbox has at most %d", len(tags), wire.MaxTags)
