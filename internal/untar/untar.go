@@ -122,6 +122,7 @@ func Extract(ctx context.Context, r io.Reader, root *os.Root, opts Options) (err
 var conflicts = []error{
 	fs.ErrExist, fs.ErrNotExist, fs.ErrPermission, errForeign, errLink,
 	syscall.EISDIR, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG, syscall.EINVAL, syscall.EILSEQ,
+	syscall.EBUSY,       // a mount point, such as a file that a container has from its host
 	syscall.Errno(1314), // ERROR_PRIVILEGE_NOT_HELD: not every user of Windows may make links
 }
 
@@ -282,10 +283,11 @@ func Clean(name string) (string, error) {
 // foreign is set if the system's paths are not those of the sandbox.
 const foreign = os.PathSeparator != '/'
 
-// strange reports whether a name means something else with Windows paths: other
-// separators, drives and streams, and trailing characters that are dropped.
+// strange reports whether a name means something else with Windows paths, or can't be one:
+// other separators, drives and streams, wildcards and the like, control characters, and
+// trailing characters that are dropped.
 func strange(name string) bool {
-	if strings.ContainsAny(name, `\:`) {
+	if strings.ContainsAny(name, `\:*?"<>|`) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' }) {
 		return true
 	}
 	for elem := range strings.SplitSeq(name, "/") {

@@ -20,7 +20,7 @@ func TestWindowsLinks(t *testing.T) {
 		require.NoError(t, err, target)
 		assert.Equal(t, "l", leftOut, target)
 	}
-	for _, name := range []string{`a\b`, `a:b`, `CON`, `trail.`, `trail `, `x/..\y`, `C:evil`, `aux.txt`, `COM1`, `conin$`} {
+	for _, name := range []string{`a\b`, `a:b`, `CON`, `trail.`, `trail `, `x/..\y`, `a?b`, `C:evil`, `aux.txt`, `COM1`, `conin$`} {
 		_, err := Clean(name)
 		assert.ErrorIs(t, err, ErrUnsafe, name)
 	}
