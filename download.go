@@ -264,7 +264,8 @@ func (p *partialFile) discard() {
 
 // ErrUnsafeArchive matches the error of [FileSystem.DownloadDir] if the sandbox
 // sends an entry that would leave the local directory, that is of an unknown kind,
-// or that exceeds a limit.
+// or that exceeds a limit. A [*ChangedError] matches it, too, if one of its Unwritable
+// would have been written through a symbolic link, which may be yours.
 var ErrUnsafeArchive = untar.ErrUnsafe
 
 // Default limits of DownloadDir. They are larger than what a sandbox can be
