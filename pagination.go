@@ -190,6 +190,8 @@ func (q listQuery) values() (url.Values, error) {
 		return nil, invalid("Limit", "%d is above %d, the maximum for a page", q.Limit, q.mostItems())
 	case len(q.Tags) > 1:
 		return nil, invalid("Tags", "has %d tags; listings can be filtered by one", len(q.Tags))
+	case q.Status != "" && q.NamePrefix != "": // with the order that NamePrefix needs, the API names a SortBy that nobody set
+		return nil, invalid("Status", "can't be combined with NamePrefix: only a listing that is sorted by age can be filtered by it")
 	}
 	if q.NamePrefix != "" {
 		q.SortBy = cmp.Or(q.SortBy, string(SortByName)) // the API filters no other order

@@ -45,7 +45,7 @@ type CommandOptions struct {
 	// runs, or if a writer fails. Without KillOnCancel only the call ends, and the
 	// command continues. If the children can't be reached, the error matches
 	// [ErrChildren]; if it is unknown whether the command was killed, it matches
-	// [ErrOutcomeUnknown]. The call returns at most five seconds after the context has
+	// [ErrOutcomeUnknown]. With KillOnCancel the call returns at most five seconds after the context has
 	// ended, even if the API does not respond to the start or to the kill.
 	KillOnCancel bool
 	// ID identifies the command within its session: at most 64 letters, digits,

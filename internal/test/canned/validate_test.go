@@ -37,6 +37,10 @@ func TestInvalidArguments(t *testing.T) {
 		name, mentions string
 		err            error
 	}{
+		{"list: status and prefix", "Status", func() error {
+			_, err := client.ListPage(ctx, &sandbox.ListOptions{Status: sandbox.StatusRunning, NamePrefix: "a"})
+			return err
+		}()},
 		{"get: empty name", "name", get("")},
 		{"get: ..", `".."`, get("..")},
 		{"get: .", `"."`, get(".")},
