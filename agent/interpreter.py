@@ -1,8 +1,8 @@
 # Runs cells. A cell is a line of JSON on standard input. Its end is a line on standard
 # output that begins with the cell's mark.
 #
-# Only cells see the modules of the working directory and of PYTHONPATH, and the
-# environment variables. The interpreter's own code does not.
+# No file of the working directory or of PYTHONPATH can replace a module that this program
+# imports, and Python's other variables do not apply to it (-E). Cells see all of them.
 import sys
 here = sys.path.pop(0)
 import ast, json, os, traceback

@@ -142,7 +142,7 @@ func continuesWord(rest []byte) bool {
 }
 
 // oneLine returns a text, such as a path or a message of a program, as one visible line.
-// It cuts the text after maxOfLine bytes and then adds "…".
+// It cuts the text after maxOneLine bytes and then adds "…".
 func oneLine(text string) string {
 	shown, used := visibleHead([]byte(text), maxOneLine)
 	whole := strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(shown)
