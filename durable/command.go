@@ -113,9 +113,10 @@ func (s *Sandbox) Run(ctx workflow.Context, name string, args []string, o *RunOp
 	return s.Wait(ctx, cmd)
 }
 
-// Start starts a command, at most once. It starts the machine unless that runs. An error means that the command did not and will not run. If it matches
-// [ErrReset] or [ErrRewound], something was lost before: see [Sandbox.OnLoss]. A second
-// call of Start then runs the command.
+// Start starts a command, at most once. If no machine runs, it starts one. An error means
+// that the command did not and will not run. If it matches [ErrReset] or [ErrRewound],
+// something was lost before: see [Sandbox.OnLoss]. A second call of Start then runs the
+// command.
 func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *RunOptions) (*Command, error) {
 	if err := s.check(ctx); err != nil {
 		return nil, err

@@ -352,8 +352,9 @@ func (c *Client) missing(ctx context.Context, id string) error {
 }
 
 // Interrupt sends a signal to a command, or to the running one if commandID is empty. A
-// command that waits in the queue never starts. It is not an error if the command has ended. The error for
-// an unknown command matches sandbox.ErrInvalid. Interrupt needs a running worker.
+// command that waits in the queue then never starts. It is not an error if the command has
+// ended. The error for an unknown command matches sandbox.ErrInvalid. Interrupt needs a
+// running worker.
 func (c *Client) Interrupt(ctx context.Context, id, commandID string, sig sandbox.Signal) error {
 	_, err := c.interrupt(ctx, id, commandID, sig)
 	return err
