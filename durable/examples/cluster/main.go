@@ -88,9 +88,11 @@ func run(ctx context.Context, addr string, store durable.OutputStore) (err error
 		TaskQueue: taskQueue, Sandbox: sandboxes, Output: store, Policy: session.Policy{IdleAfter: 15 * time.Minute},
 		Defaults: durable.Options{FollowQueue: followQueue},
 	})
-	return serve(ctx, addr, http.StripPrefix("/api/sandbox", sessions.Handler(&session.HandlerOptions{
+	mux := http.NewServeMux() // it redirects /api/sandbox to the page
+	mux.Handle("/api/sandbox/", http.StripPrefix("/api/sandbox", sessions.Handler(&session.HandlerOptions{
 		Page: true, Authorize: session.Token(os.Getenv("TOKEN")), // without a token, all requests are refused
 	})))
+	return serve(ctx, addr, mux)
 }
 
 // serve serves until ctx ends. That ends streams too; their viewers continue at another process.
