@@ -194,7 +194,8 @@ type Command struct {
 	Key string
 	// Secret keeps the text out of Temporal's history, and stores it in Options.Output.
 	// The history has its SHA-256, which reveals a text that can be guessed. Viewers see
-	// the text.
+	// the text. It stays in the store until the session's output is removed, even if the
+	// command is refused.
 	Secret bool
 }
 
