@@ -150,7 +150,7 @@ func Start(ctx context.Context, dir string, args ...string) (*Connection, error)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
-	var ended chan error
+	var ended chan *os.ProcessState
 	spawned := 0
 	for {
 		c, err := Use(ctx, dir)
@@ -177,10 +177,9 @@ func Start(ctx context.Context, dir string, args ...string) (*Connection, error)
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("the local emulator did not start: %w\n%s", context.Cause(ctx), lastWords(dir))
-		case err := <-ended:
-			exit, ok := errors.AsType[*exec.ExitError](err)
-			if err != nil && (!ok || exit.ExitCode() != exitInUse) {
-				return nil, fmt.Errorf("the local emulator did not start: %w\n%s", err, lastWords(dir))
+		case state := <-ended:
+			if !state.Success() && state.ExitCode() != exitInUse {
+				return nil, fmt.Errorf("the local emulator did not start: %s\n%s", state, lastWords(dir))
 			}
 			ended = nil // another one starts, or is about to end
 			time.Sleep(pollTime)
@@ -215,7 +214,7 @@ func environment() []string {
 }
 
 // spawn starts a daemon that outlives this process. The channel receives its end.
-func spawn(dir string, args []string) (pid int, end chan error, err error) {
+func spawn(dir string, args []string) (pid int, end chan *os.ProcessState, err error) {
 	program, err := os.Executable()
 	if err != nil {
 		return 0, nil, err
@@ -231,8 +230,11 @@ func spawn(dir string, args []string) (pid int, end chan error, err error) {
 	if err := cmd.Start(); err != nil {
 		return 0, nil, err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan *os.ProcessState, 1)
+	go func() {
+		_ = cmd.Wait() // ProcessState has the exit code
+		ended <- cmd.ProcessState
+	}()
 	return cmd.Process.Pid, ended, nil
 }
 
