@@ -77,7 +77,7 @@ func define(g *genkit.Genkit, tools *agent.Toolset, fail func(error)) ([]ai.Tool
 		if err := json.Unmarshal(described.InputSchema, &input); err != nil {
 			return nil, err
 		}
-		refs = append(refs, genkit.DefineToolWithInputSchema(g, described.Name, described.Description, input, func(ctx *ai.ToolContext, args any) (string, error) {
+		refs = append(refs, genkit.DefineTool(g, described.Name, described.Description, func(ctx *ai.ToolContext, args any) (string, error) {
 			text, err := json.Marshal(args)
 			if err != nil {
 				return "", err
@@ -87,7 +87,7 @@ func define(g *genkit.Genkit, tools *agent.Toolset, fail func(error)) ([]ai.Tool
 				fail(err)
 			}
 			return result.Text, err
-		}))
+		}, ai.WithInputSchema(input)))
 	}
 	return refs, nil
 }
