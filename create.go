@@ -39,11 +39,11 @@ type CreateOptions struct {
 	// limit, with 2048 MB of memory each. Zero means the platform's default of
 	// 2.
 	VCPUs int
-	// Image is the image of the sandbox: one in the project's registry, or one of
-	// the platform's, such as vercel/sandbox/universal. After vercel/sandbox/ these
-	// are named universal, node:26, node:24, node:22, python:3.14, ubuntu and arch;
-	// their user is ubuntu, with sudo, and their working directory /vercel. Empty
-	// means universal, or the image of the Source.
+	// Image is the image of the sandbox: one in the project's registry, or one of the
+	// platform's, which are named vercel/sandbox/ and then universal, node:26, node:24,
+	// node:22, python:3.14, ubuntu or arch. The platform's images have the user ubuntu,
+	// with sudo, and the working directory /vercel. Empty means universal, or the image
+	// of the Source.
 	Image string
 	// Runtime, such as "node24", is the predecessor of Image, deprecated
 	// by the platform. It can't be combined with Image.

@@ -25,8 +25,8 @@ const (
 	// stdinTimeout is how long a response may take: the API responds after 30
 	// seconds at the latest if the command does not read.
 	stdinTimeout = 45 * time.Second
-	// stdinHeld is the minimum duration of a request that failed because the
-	// command does not read, and not because something is broken.
+	// stdinHeld tells two failures of a request apart. If it took at least this long, the
+	// command does not read; if it was shorter, something is broken.
 	stdinHeld = 5 * time.Second
 	// stdinMaxWait is the longest pause before a retry.
 	stdinMaxWait = 10 * time.Second

@@ -107,8 +107,9 @@ func newTransport(sb *sandbox.Sandbox, port int, opts *Options) *portTransport {
 // the error. Replace ErrorHandler to change this. Wrap Rewrite rather than replace it.
 //
 // The proxy admits everybody: put a handler in front that authenticates visitors. Serve it
-// on a host of its own, because the server receives the visitors' cookies and credentials
-// for that host, and its pages act there in their name.
+// on a host of its own, because the sandbox's server receives the cookies and credentials
+// that browsers send to that host, and scripts in its pages can make requests to the host
+// with them.
 func ReverseProxy(sb *sandbox.Sandbox, port int, opts *Options) *Proxy {
 	t := newTransport(sb, port, opts)
 	if base, ok := t.opts.Base.(*http.Transport); ok && (opts == nil || opts.Base == nil) {

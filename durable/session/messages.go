@@ -156,6 +156,6 @@ func (s *run) enqueue(ctx workflow.Context, c commandUpdate) (string, error) {
 	}
 	s.Queue = append(s.Queue, queued{ID: id, Command: c.Command, Text: c.Text})
 	s.refused.hurry = true
-	s.keep(ctx, stored{Event: Event{Type: TypeCommandQueued, ID: id, Command: c.Command}, Text: c.Text})
+	s.appendEvent(ctx, stored{Event: Event{Type: TypeCommandQueued, ID: id, Command: c.Command}, Text: c.Text})
 	return id, nil
 }

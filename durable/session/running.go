@@ -65,7 +65,7 @@ func (s *run) begin(ctx workflow.Context, c queued, before losses) (*durable.Com
 		return nil, nil //nolint:nilnil // there is none
 	}
 	s.Unsaved++
-	s.keep(ctx, stored{Event: Event{
+	s.appendEvent(ctx, stored{Event: Event{
 		Type: TypeCommandStart, ID: c.ID, Command: c.Command, SessionID: cmd.VM, CommandID: cmd.ID, Output: cmd.Output,
 	}, Handle: cmd.Handle, Text: c.Text})
 	return cmd, nil

@@ -55,9 +55,9 @@ type keyed struct{ Key, ID string }
 // keepKeys is how many idempotency keys are remembered.
 const keepKeys = 1000
 
-func (s *run) emit(ctx workflow.Context, e Event) { s.keep(ctx, stored{Event: e}) }
+func (s *run) emit(ctx workflow.Context, e Event) { s.appendEvent(ctx, stored{Event: e}) }
 
-func (s *run) keep(ctx workflow.Context, e stored) {
+func (s *run) appendEvent(ctx workflow.Context, e stored) {
 	e.Event.Seq, e.Event.At = s.Base+len(s.Events), millis(workflow.Now(ctx))
 	e.Decision = workflow.GetInfo(ctx).GetCurrentHistoryLength()
 	s.Events = append(s.Events, e)

@@ -42,10 +42,10 @@ var shell = func() string {
 // another form. If the program does not exist, the error is an [*exec.Error].
 func Run(name string, args []string, command func(name string, args []string) (exitCode int, stderr string, err error)) error {
 	code, stderr, err := command(program(name, args...))
-	if err == nil && refused(code, stderr) {
+	if err == nil && lacksSplit(code, stderr) {
 		code, stderr, err = command(plain(name, args...))
 	}
-	if err == nil && missing(code, stderr) {
+	if err == nil && programMissing(code, stderr) {
 		err = &exec.Error{Name: name, Err: exec.ErrNotFound}
 	}
 	return err
@@ -61,16 +61,16 @@ func plain(name string, args ...string) (string, []string) {
 	return "sh", append([]string{"-c", shell, "sh", name}, args...)
 }
 
-// refused reports whether the command from program has failed, before anything ran,
+// lacksSplit reports whether the command from program has failed, before anything ran,
 // because env has no -S.
-func refused(exitCode int, stderr string) bool {
+func lacksSplit(exitCode int, stderr string) bool {
 	line, _, _ := strings.Cut(stderr, "\n")
 	return (exitCode == 1 || exitCode == 125) && saidByEnv(line) && strings.HasSuffix(strings.Trim(line, "'\"‘’\r"), "S")
 }
 
-// missing reports whether the command from program has failed because the program does
+// programMissing reports whether the command from program has failed because the program does
 // not exist.
-func missing(exitCode int, stderr string) bool {
+func programMissing(exitCode int, stderr string) bool {
 	return exitCode == 127 && saidByEnv(stderr)
 }
 

@@ -56,8 +56,7 @@ func Expiry(token string) (time.Time, bool) {
 	return unix(*claims.Expiry), true
 }
 
-// Expired reports whether t is before now. The zero time never is: it means no
-// expiry.
+// Expired reports whether now is t or later. The zero t means no expiry.
 func Expired(t, now time.Time) bool {
 	return !t.IsZero() && !now.Before(t)
 }

@@ -104,7 +104,7 @@ func Ask(ctx context.Context, s Service) (*Report, error) {
 	}{
 		{"create", (*walk).created}, {"names", (*walk).names}, {"commands", (*walk).commands}, {"processes", (*walk).processes}, {"children", (*walk).children},
 		{"ends", (*walk).ends}, {"ids", (*walk).ids}, {"stdin", (*walk).stdin}, {"files", (*walk).files}, {"routes", (*walk).routes},
-		{"policy", (*walk).policy}, {"settings", (*walk).settings}, {"snapshot", (*walk).snapshot}, {"lost files", (*walk).lostFiles},
+		{"policy", (*walk).policy}, {"settings", (*walk).settings}, {"snapshot", (*walk).snapshots}, {"lost files", (*walk).lostFiles},
 		{"drives", (*walk).drives},
 	} {
 		w.take(step.name, step.take)

@@ -437,7 +437,7 @@ func (w *walk) settings() {
 	w.row("a port below 1024", observed, "400 bad_request", w.ask("PATCH", w.named(w.sb.Name(), ""), body{"ports": []int{80}}))
 }
 
-func (w *walk) snapshot() {
+func (w *walk) snapshots() {
 	w.must(w.sb.WriteFiles(w.ctx, []sandbox.File{{Path: "kept", Content: []byte("kept")}}, nil))
 	taken := w.ask("POST", w.session("/snapshot"), body{"expiration": (24 * time.Hour).Milliseconds()})
 	w.row("snapshot", observed, "201 created snapshotting", fmt.Sprint(taken, " ", taken.at("snapshot", "status"), " ", taken.at("session", "status")))

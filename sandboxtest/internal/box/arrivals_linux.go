@@ -53,8 +53,8 @@ func newArrivals(outs []*output) (*arrivals, error) {
 
 func (a *arrivals) close() { _ = a.poll.Close() }
 
-// exit calls output.exit for all of them.
-func (a *arrivals) exit() {
+// processExited calls output.exit for all of them.
+func (a *arrivals) processExited() {
 	for _, o := range a.outs {
 		o.exited.Store(true)
 	}

@@ -9,5 +9,5 @@ type arrivals struct{}
 
 func newArrivals([]*output) (*arrivals, error) { return nil, errors.ErrUnsupported }
 func (*arrivals) close()                       {}
-func (*arrivals) exit()                        {}
+func (*arrivals) processExited()               {}
 func (*arrivals) copy()                        {}

@@ -114,10 +114,10 @@ func (p *pipes) run() {
 // and closes the pipes.
 func (p *pipes) finish() {
 	if p.order != nil {
-		p.order.exit()
+		p.order.processExited()
 	} else {
 		for _, o := range p.outs {
-			o.exit()
+			o.processExited()
 		}
 	}
 	p.wg.Wait()
@@ -138,7 +138,7 @@ type output struct {
 
 var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-func (o *output) exit() {
+func (o *output) processExited() {
 	o.exited.Store(true)
 	// The deadline also ends a pending read. If pipes have no deadlines, closing ends it.
 	if o.r.SetReadDeadline(time.Now().Add(o.grace)) != nil {

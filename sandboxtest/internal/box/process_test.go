@@ -283,7 +283,7 @@ func TestOutputIsLookedFor(t *testing.T) {
 	single, w, got := pipe()
 	_, err := io.WriteString(w, text)
 	require.NoError(t, err)
-	single.exit()
+	single.processExited()
 	single.copy()
 	assert.Equal(t, text, got.String())
 
@@ -299,7 +299,7 @@ func TestOutputIsLookedFor(t *testing.T) {
 	require.NoError(t, err)
 	_, err = io.WriteString(w2, text)
 	require.NoError(t, err)
-	order.exit()
+	order.processExited()
 	order.copy()
 	assert.Equal(t, []string{text, text}, []string{got1.String(), got2.String()})
 }

@@ -29,9 +29,9 @@ const (
 // speaks TCP at both ends, and only the addresses of packets have to be changed.
 
 // NAT connects a box to the outside through the host's own sockets, without changing the
-// host's network. It reads the box's packets from device. It sends those of a TCP
-// connection back, with other addresses, to a listener inside the box's network. The
-// kernel therefore speaks TCP at both ends, and NAT only copies bytes. A nil NAT has no
+// host's network. It reads the box's packets from device. It changes the
+// addresses of TCP packets and writes them back, so that they reach a listener inside the
+// box's network. The kernel therefore speaks TCP at both ends, and NAT only copies bytes. A nil NAT has no
 // connections.
 type NAT struct {
 	device   io.ReadWriteCloser

@@ -61,8 +61,8 @@ type machine struct {
 	open          bool
 }
 
-// Boot gives the folder to the user of the commands, and links the drives into it for
-// them. The machine itself finds drives by their names; see rootFS.
+// Boot gives the folder to the user that runs the commands, and makes links to the drives
+// in it, for the commands. File operations of the API don't use the links; see rootFS.
 func (m *machine) Boot(context.Context) error {
 	if !m.open {
 		if err := m.hand(); err != nil {

@@ -95,7 +95,7 @@ func (n *network) leadOutside() error {
 	if err != nil {
 		return err
 	}
-	if err := configure(interfaceName); err != nil {
+	if err := configureInterface(interfaceName); err != nil {
 		return errors.Join(err, device.Close())
 	}
 	listener, err := net.Listen("tcp4", netip.AddrPortFrom(firewall.BoxAddr, 0).String())
@@ -159,8 +159,8 @@ func withSocket(f func(sock int) error) error {
 	return errors.Join(f(sock), unix.Close(sock))
 }
 
-// configure sets the address of an interface and brings it up.
-func configure(name string) error {
+// configureInterface sets the address of an interface and brings it up.
+func configureInterface(name string) error {
 	err := withSocket(func(sock int) error {
 		for _, set := range []struct {
 			request uint

@@ -128,8 +128,8 @@ func buildRootlessBase(base string, account backend.Account) (extra []string, er
 	return extra, nil
 }
 
-// showDirs adds the links of one of the host's directories to the base layer, and mount
-// points for its directories.
+// showDirs copies the symbolic links in parent, a directory of the host, to the base layer.
+// It makes a mount point there for each directory in parent, and returns these directories.
 func showDirs(base, parent string) (shown []string, err error) {
 	entries, err := os.ReadDir(parent)
 	if err != nil {
