@@ -23,7 +23,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// execRun is a started Cmd. The goroutine of supervise runs until its end.
+// execRun is a started Cmd. The goroutine of supervise runs until the command ends.
 type execRun struct {
 	ctx     context.Context // the Cmd's
 	on      execTarget
@@ -40,8 +40,8 @@ type execRun struct {
 	cancel    func() error
 	waitDelay time.Duration
 
-	// live is the context of all requests, canceled by abandon: the context of
-	// the Cmd ends the command instead.
+	// live is the context of all requests, which abandon cancels. The context
+	// of the Cmd ends the command, not its requests.
 	live    context.Context
 	abandon context.CancelFunc
 
@@ -57,7 +57,7 @@ type execRun struct {
 	unread  atomic.Pointer[engine.Unread]
 	stream  *follower     // the output from the start on; nil for none yet
 	waiting chan struct{} // closed by Wait
-	exited  chan struct{} // closed when the end of the command is known, or never will be
+	exited  chan struct{} // closed when the command's end is known, or can't become known
 	exit    sync.Once
 	done    chan struct{} // closed at the end; then:
 	err     error
@@ -214,7 +214,7 @@ func (r *execRun) finishEvent(err error) {
 	}
 	r.mu.Unlock()
 	e.Received = r.received.Load()
-	if _, exit := err.(*ExitError); exit { //nolint:errorlint // one that is joined with another is told
+	if _, exit := err.(*ExitError); exit { //nolint:errorlint // a joined error is reported
 		err = nil
 	}
 	endEvent(&e, err)
@@ -501,11 +501,11 @@ type input struct {
 }
 
 // largeInput is the length of input from which the program is looked up before the
-// upload instead of during it: a missing program would make a long upload useless.
+// upload, not during it: a missing program would make a long upload useless.
 const largeInput = 32 << 20
 
-// trustedSize is the minimum size of a file for which its reported size is trusted. A
-// smaller file is read instead, because files in /proc and /sys report any size.
+// trustedSize is the minimum size of a file for which the reported size is trusted.
+// Smaller files are read, because files in /proc and /sys report any size.
 const trustedSize = 64 << 10
 
 // knownInput returns the input if its length is known without waiting for
@@ -584,7 +584,7 @@ func (r *execRun) feed(ctx context.Context) error {
 	_, gone := errors.AsType[closedPipeError](to.err)
 	switch {
 	case to.err == nil:
-		return err // of the reader, which counts also if the command has gone meanwhile
+		return err // the reader's error counts even if the command has ended
 	case gone || ctx.Err() != nil:
 		return nil // like os/exec, which ignores EPIPE
 	}

@@ -48,17 +48,17 @@ type CreateOptions struct {
 	// Runtime, such as "node24", is the predecessor of Image, deprecated
 	// by the platform. It can't be combined with Image.
 	Runtime string
-	// Architecture is the CPU architecture, "amd64" or "arm64", which has to be
-	// that of the Source. Empty means that of the Source or of the Image, and
-	// amd64 if an image has both. Some plans, and every Runtime, lack arm64.
+	// Architecture is the CPU architecture, "amd64" or "arm64". It must be that
+	// of the Source. Empty means that of the Source or of the Image, and amd64
+	// if an image has both. Some plans, and every Runtime, lack arm64.
 	Architecture string
-	// WaitForImage waits, as long as the context allows, until an image that was
-	// pushed is prepared, which takes minutes. Without it the error matches
+	// WaitForImage waits until a pushed image is prepared, which takes minutes,
+	// or until the context ends. Without it the error matches
 	// [ErrImageNotReady].
 	WaitForImage bool
-	// Region is where sessions are started; empty means the project's default,
-	// or else "iad1". FailoverRegions are used when that is not possible. Not every
-	// plan supports them.
+	// Region is where sessions are started; empty means the project's default, or
+	// else "iad1". FailoverRegions are used if a session can't start there. Not
+	// every plan supports them.
 	Region          string
 	FailoverRegions []string
 	// NetworkID is the ID of the Secure Compute network that the sandbox joins.
@@ -77,17 +77,17 @@ type CreateOptions struct {
 	// Env is the environment of every command, at most 4,096 bytes in total.
 	// Values are never shown in errors or logs.
 	Env Env
-	// Tags are at most 5 key-value pairs that [List] can filter by, and at most 4
-	// where [Client.GetOrCreate] has an OnCreate, which takes a tag while it runs.
+	// Tags are key-value pairs that [List] can filter by: at most 5, or 4 if
+	// [Client.GetOrCreate] has an OnCreate, which takes a tag while it runs.
 	Tags map[string]string
 	// Ephemeral is set for a sandbox whose files need not outlive a session.
 	// Otherwise they are saved when a session ends.
 	Ephemeral bool
 	// SnapshotExpiration is how long snapshots are kept: at least a day, or
-	// [Forever]. Zero means the platform's default of 30 days after the last
-	// use. Vercel's command line in Go uses another version of the API, which keeps
-	// one snapshot for 7 days: for that, set 7*24*time.Hour here and a Count of 1 in
-	// KeepLastSnapshots.
+	// [Forever]. Zero means the platform's default of 30 days after the last use.
+	// Vercel's command line in Go uses another version of the API, which keeps one
+	// snapshot for 7 days. For the same effect, set 7*24*time.Hour here and a Count
+	// of 1 in KeepLastSnapshots.
 	SnapshotExpiration time.Duration
 	// KeepLastSnapshots is the retention policy of snapshots. Nil keeps all.
 	KeepLastSnapshots *KeepLastSnapshots
@@ -99,8 +99,8 @@ type CreateOptions struct {
 	// OnResume is called when a call on the returned handle resumes the sandbox;
 	// see [GetOptions].
 	OnResume Hook
-	// NoResume lets [Client.GetOrCreate] return an existing sandbox that is
-	// stopped without starting it. A sandbox that was just created runs.
+	// NoResume keeps [Client.GetOrCreate] from starting an existing sandbox
+	// that is stopped. A sandbox that was just created runs.
 	NoResume bool
 	// Extra holds parameters of the API that this version has no field for, by
 	// their names in the request. The values are sent as they are, and never
@@ -133,7 +133,7 @@ func (c *Client) Create(ctx context.Context, opts *CreateOptions) (*Sandbox, err
 	return sb, nil
 }
 
-// withHooks returns options with the hooks of the client where they have none.
+// withHooks returns the options. Where they have no hook, it sets the client's.
 func (c *Client) withHooks(o CreateOptions) CreateOptions {
 	o.OnCreate, o.OnResume = c.hooksOr(o.OnCreate, o.OnResume, func() Info { return Info{Name: o.Name, Tags: o.Tags} })
 	return o
@@ -166,8 +166,8 @@ func (c *Client) create(ctx context.Context, o *CreateOptions) (*Sandbox, error)
 	return newSandbox(c, project, &resp, o.OnResume), nil
 }
 
-// withHint adds the snapshot or the image of the options to an error for something that
-// does not exist.
+// withHint adds the name of the snapshot or image in the options to an error that
+// reports a missing object.
 func (o *CreateOptions) withHint(err error) error {
 	e, ok := errors.AsType[*APIError](err)
 	if !ok || !errors.Is(e, ErrNotFound) {
@@ -251,8 +251,8 @@ func (e Env) MarshalJSON() ([]byte, error) {
 	return json.Marshal(shown)
 }
 
-// checkExtra refuses parameters that can't be sent, and those that have a field of their
-// own. known maps such parameters to the names of their fields.
+// checkExtra refuses parameters that can't be sent. It also refuses those that have a
+// field of their own: known maps them to the names of the fields.
 func checkExtra(at string, extra map[string]any, known map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(extra)) {
 		if field, ok := known[name]; ok {
@@ -298,7 +298,7 @@ func queryTexts(v any) ([]string, error) {
 	return texts, nil
 }
 
-// ForkOptions are the differences of a fork from its source. A field that is zero or nil
+// ForkOptions describes how a fork differs from its source. A field that is zero or nil
 // is copied from the source. A slice or map that is empty but not nil clears the source's
 // value. The limits are those of [CreateOptions].
 type ForkOptions struct {
@@ -339,8 +339,8 @@ type ForkOptions struct {
 	// OnResume is called for each session but the first, before it is used; see
 	// [GetOptions].
 	OnResume Hook
-	// AllowEmpty returns a fork that has none of the source's files, because the
-	// source was never saved. Otherwise Fork deletes it and returns an error that
+	// AllowEmpty accepts a fork that lacks the source's files because the source
+	// was never saved. Otherwise Fork deletes it and returns an error that
 	// matches [ErrNotSaved].
 	AllowEmpty bool
 	// Extra holds parameters of the API that this version has no field for; see
@@ -353,12 +353,12 @@ func (o ForkOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) 
 
 // Fork creates a sandbox with the files of another's current snapshot, which must
 // be in the fork's region, and starts its first session. Stop a running source
-// first: changes since the snapshot are not included. If the source was never
-// saved, Fork deletes the fork, which has none of its files, and the error matches
+// first: changes since the snapshot are not included. A fork lacks the files of a
+// source that was never saved. Fork then deletes it, and the error matches
 // [ErrNotSaved], unless [ForkOptions].AllowEmpty or Image is set. The deletion may
-// take ten seconds after ctx has ended.
+// continue for ten seconds after ctx has ended.
 //
-// Drives are not copied, and one that a running source has mounted read-write can
+// Drives are not copied. A drive that a running source has mounted read-write can
 // only be mounted as a snapshot.
 //
 // The error matches [ErrNotFound] if the source does not exist, [ErrConflict] if
@@ -423,16 +423,16 @@ const (
 // one request for an existing sandbox and two for a new one, and starts a
 // machine unless NoResume is set.
 //
-// The options describe a new sandbox; an existing one is returned as it is. See
-// [Sandbox.Info] for what it has, and [Sandbox.Update].
+// The options describe a new sandbox; an existing one is returned as it is.
+// [Sandbox.Info] shows its settings, and [Sandbox.Update] changes them.
 //
 // The call that creates the sandbox runs OnCreate. Other calls with an OnCreate,
 // in all processes, return once it has succeeded; see [Hook]. If it fails, the
-// sandbox is deleted and the error returned. A tag of the sandbox makes the other
-// calls wait, so there is room for four of your own.
+// sandbox is deleted and the error returned. The other calls wait because of a
+// tag of the sandbox, which leaves four tags for you.
 //
 // The error matches [ErrReplaced] if another client had just replaced a sandbox
-// without files, and GetOrCreate deleted its new sandbox, by name.
+// without files, and GetOrCreate then deleted the replacement.
 func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptions) (*Sandbox, error) {
 	o := orZero(opts)
 	if _, err := enter(ctx, c); err != nil {
@@ -532,8 +532,8 @@ func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions,
 }
 
 // complete returns a sandbox with the given mark once OnCreate has succeeded and a
-// due OnResume has run. The owner is the mark that this call creates sandboxes with.
-// retry means that the sandbox must be looked up again.
+// due OnResume has run. owner is the mark of sandboxes that this call creates. retry
+// means that the sandbox must be looked up again.
 func (s *Sandbox) complete(ctx context.Context, o *CreateOptions, owner, mark string) (_ *Sandbox, retry bool, err error) {
 	switch {
 	case o.OnCreate == nil || mark == "" || s.inHook(ctx):
@@ -561,7 +561,7 @@ func (c *Client) makeRoom(ctx context.Context, name string) (replaced bool, err 
 	if err != nil {
 		return false, err
 	}
-	// Look once more just before: the API can delete only by name.
+	// Look once more just before the deletion: the API can delete only by name.
 	there, err := c.getSandbox(ctx, name, project, false, nil)
 	switch {
 	case errors.Is(err, ErrNotFound):

@@ -39,9 +39,9 @@ const maxEnsureID = 40
 // session, for example a server, and starts it if there is none. All callers with that ID,
 // in all processes, get the same command. EnsureCommand waits until the port and the line
 // of the log in opts are ready, or ctx ends. A program that has ended is started again, so
-// it must not move to the background by itself. A nil opts means the defaults. It is
-// assumed, and not yet observed, that the service refuses an ID that is taken: without
-// that, callers that start the program at the same moment could get two commands.
+// it must not move to the background by itself. A nil opts means the defaults. The SDK
+// assumes, but has not observed, that the service refuses an ID that is taken. Otherwise
+// callers that start the program at the same moment could get two commands.
 //
 // The ID has at most 40 letters, digits, underscores and dashes; [Command.ID] is longer,
 // since each start has its own. An ID stands for one program with its arguments. If
@@ -49,9 +49,10 @@ const maxEnsureID = 40
 // matches [ErrConflict]. The caller can kill it, or choose another ID.
 //
 // EnsureCommand resumes a stopped sandbox. It makes one or two requests if the program
-// runs, two or three to start it, and those of [Sandbox.WaitForPort] and
-// [Command.WaitForLog]. If the service does not let clients choose IDs, the error matches
-// [ErrCommandIDs]. If the program ends early, the error has its exit code and last line.
+// runs, and two or three to start it. [Sandbox.WaitForPort] and [Command.WaitForLog] add
+// theirs. If the service does not let clients choose IDs, the error matches
+// [ErrCommandIDs]. If the program ends early, the error shows its exit code and last
+// line.
 func (s *Sandbox) EnsureCommand(ctx context.Context, id, name string, args []string, opts *EnsureOptions) (*Command, error) {
 	o := orZero(opts)
 	if _, err := enter(ctx, s); err != nil {
@@ -104,9 +105,9 @@ func (s *Session) ensure(ctx context.Context, id, name string, args []string, o 
 	}
 	sum := sha256.Sum256([]byte(s.ID()))
 	base := id + "-" + hex.EncodeToString(sum[:4])
-	// All starts but the last have ended, and their numbers are consecutive, so only a
-	// few of many have to be looked up. Otherwise a program that always ends would cost
-	// more and more requests.
+	// All starts but the last have ended, and their numbers are consecutive, so a
+	// search needs to look up only a few. Otherwise a program that always ends would
+	// cost more and more requests.
 	ended := 0
 	find := func() (*Command, error) {
 		missing, known := math.MaxInt, ended

@@ -38,8 +38,8 @@ func (c *Client) hooksOr(onCreate, onResume Hook, info func() Info) (Hook, Hook)
 	return onCreate, onResume
 }
 
-// resumeHook returns the OnResume hook that must run before the session is used:
-// the handle's own request started the session, and the hook has not run for it.
+// resumeHook returns the OnResume hook to run before the session is used. It is
+// due if the handle's own request started the session and it has not run yet.
 func (s *Sandbox) resumeHook(session *Session) Hook {
 	s.st.mu.Lock()
 	c, id := s.st.client, session.ID()
@@ -203,10 +203,10 @@ type setup struct {
 	creator bool
 }
 
-// run runs OnCreate, changes the mark meanwhile, and removes it if OnCreate succeeds.
-// If OnCreate fails, the creator deletes the sandbox, because later calls would take it
-// for a complete one. If another call takes over, the hook's context ends and the error
-// is errSetupTaken.
+// run runs OnCreate and changes the mark until OnCreate returns. After a success it
+// removes the mark. If OnCreate fails, the creator deletes the sandbox, because later
+// calls would take it for a complete one. If another call takes over, the hook's
+// context ends and the error is errSetupTaken.
 func (u *setup) run(ctx context.Context, onCreate Hook) (err error) {
 	hookCtx, cancelHook := context.WithCancelCause(ctx)
 	stopMark := u.keepMark(ctx, cancelHook)
@@ -255,8 +255,8 @@ func (u *setup) keepMark(ctx context.Context, cancelHook context.CancelCauseFunc
 	}
 }
 
-// change changes the mark, or removes it if value is empty. It does nothing if the
-// sandbox has none because another client has replaced all tags.
+// change changes the mark, or removes it if value is empty. It does nothing if
+// another client has replaced all tags, and the mark with them.
 func (u *setup) change(ctx context.Context, value string) error {
 	ctx, cancel := context.WithTimeout(ctx, markTime)
 	defer cancel()
@@ -291,8 +291,8 @@ func (u *setup) discard(ctx context.Context, hookErr error) error {
 	return fmt.Errorf("%w; deleting the incomplete sandbox failed: %w", hookErr, err)
 }
 
-// awaitOnCreate returns once the OnCreate of another call has succeeded, or this
-// call's after it has taken over.
+// awaitOnCreate waits until another call's OnCreate has succeeded. If this call
+// takes over, it runs its own OnCreate.
 func (s *Sandbox) awaitOnCreate(ctx context.Context, onCreate Hook) error {
 	c, err := enter(ctx, s)
 	if err != nil {

@@ -18,11 +18,11 @@ const resumeTimeout = 10 * time.Minute
 var errResumeStuck = fmt.Errorf("not done after %v: its OnResume hook has not returned; in a hook, use the handle and the context that it is given", resumeTimeout)
 
 // Resume starts a session unless one is running, waits until it is ready and
-// calls the OnResume hook. Other calls resume a stopped sandbox by themselves;
-// Resume is for programs that need it running first, to wait for a port or to
-// read [Sandbox.Status]. If the sandbox's files are gone, the error matches
-// [ErrSnapshotNotFound]. It makes one request, and more while a session starts,
-// and may start a machine.
+// calls the OnResume hook. Other calls resume a stopped sandbox by themselves.
+// Use Resume if the sandbox must run first, to wait for a port or to read
+// [Sandbox.Status]. If the sandbox's files are gone, the error matches
+// [ErrSnapshotNotFound]. Resume makes one request, and more while a session
+// starts, and may start a machine.
 func (s *Sandbox) Resume(ctx context.Context) error {
 	if _, err := enter(ctx, s); err != nil {
 		return err
@@ -55,8 +55,8 @@ func (s *Sandbox) resume(ctx context.Context, stale *Session, cause string, caus
 	}
 	session, joined, err := s.share(ctx, stale, why)
 	if err == nil && joined && session == stale {
-		// The resume in progress has ended with the same session that has refused this
-		// call since.
+		// The resume that this call joined returned the session that has refused the
+		// call: resume once more.
 		session, _, err = s.share(ctx, stale, why)
 	}
 	return session, err
@@ -223,8 +223,8 @@ func withResumeDo(ctx context.Context, s *Sandbox, fn func(*Session) error) erro
 	return err
 }
 
-// ready returns the session to use: the current one or, while hooks have to run
-// for it, the one after they have.
+// ready returns the session to use. If hooks have to run for the current
+// session, it waits for them and returns the session after that.
 func (s *Sandbox) ready(ctx context.Context) (*Session, error) {
 	s.st.mu.Lock()
 	cur, calm := s.st.current, s.st.resuming == nil

@@ -37,13 +37,13 @@ type Sandbox struct {
 //
 // [Client.GetOrCreate] waits for the OnCreate of another call. If the process that
 // runs OnCreate dies, a waiting call runs its own OnCreate in the same sandbox three
-// minutes later, so OnCreate must be able to run twice. If that fails, the sandbox
-// stays, and later calls try again. OnResume runs for the handle whose call
-// resumed the sandbox, and again with that handle's next call if it fails.
+// minutes later, so OnCreate must be able to run twice. If that run fails, the
+// sandbox stays, and later calls try again. OnResume runs for the handle whose call
+// resumed the sandbox. If it fails, it runs again with that handle's next call.
 //
 // A hook's context ends with the call that caused it, which also returns the
-// hook's error; once the hook has succeeded, the context lives on for whatever
-// the hook has started. Calls with that context, or on the handle that the hook
+// hook's error. After a success, the context stays alive for whatever the hook
+// has started. Calls with that context, or on the handle that the hook
 // receives, never wait for the hook.
 type Hook func(ctx context.Context, sb *Sandbox) error
 
@@ -210,9 +210,9 @@ func (s *Sandbox) URL(port int) (string, error) {
 	return "", noRoute(port)
 }
 
-// ExpiresAt returns when the running session times out, as far as is known; of a
-// sandbox that does not run, what Info has. It is zero if the API reported
-// neither. It makes no request.
+// ExpiresAt returns when the running session times out, as last known. If no
+// session runs, it returns the time that Info reports. It is zero if the API
+// reported neither. It makes no request.
 func (s *Sandbox) ExpiresAt() time.Time {
 	if cur := s.CurrentSession(); cur != nil {
 		if info := cur.wire(); Status(info.Status) == StatusRunning {
@@ -395,11 +395,11 @@ func (o GetOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 // request. Set [GetOptions].NoResume to only look at it: a stopped sandbox then starts no
 // machine.
 //
-// If the sandbox does not exist, the error matches [ErrNotFound]. If it would have
-// to be started but its files are gone, the error matches
-// [ErrSnapshotNotFound]. A sandbox that is listed but reported as "has no
-// latest sandbox" also matches ErrNotFound: it never started, and must be
-// deleted before its name can be used again.
+// If the sandbox does not exist, the error matches [ErrNotFound]. If Get has to
+// start it but its files are gone, the error matches [ErrSnapshotNotFound].
+// ErrNotFound also covers a sandbox that is listed but reported as "has no latest
+// sandbox": it never started, and must be deleted before its name can be used
+// again.
 func (c *Client) Get(ctx context.Context, name string, opts *GetOptions) (*Sandbox, error) {
 	sb, err := c.lookUp(ctx, name, opts)
 	if err != nil || opts != nil && opts.NoResume {
@@ -561,7 +561,7 @@ func (s *Sandbox) update(ctx context.Context, c *Client, b body, extra map[strin
 	return &resp, s.st.setInfo(resp.Sandbox)
 }
 
-// unlessStopped returns err, but nil if it says that the session has stopped: the
+// unlessStopped returns err, or nil if err says that the session has stopped: the
 // sandbox's own settings apply from the next session on.
 func unlessStopped(err error) error {
 	if errors.Is(err, ErrStopped) {
@@ -570,11 +570,11 @@ func unlessStopped(err error) error {
 	return err
 }
 
-// UpdateNetworkPolicy replaces the policy in effect, resuming the sandbox if it
-// is stopped, and returns it as the API understood it, with redacted header
-// values. The platform keeps the policy for later sessions too: what is opened
-// for one task stays open until it is closed. [Sandbox.Update] sets a policy
-// without starting the sandbox.
+// UpdateNetworkPolicy replaces the policy in effect and returns it as the API
+// understood it, with redacted header values. It resumes the sandbox if it is
+// stopped. The platform keeps the policy for later sessions too: access that is
+// opened for one task stays open until it is closed. [Sandbox.Update] sets a
+// policy without starting the sandbox.
 func (s *Sandbox) UpdateNetworkPolicy(ctx context.Context, policy *NetworkPolicy) (*NetworkPolicy, error) {
 	return withResume(ctx, s, func(cur *Session) (*NetworkPolicy, error) { return cur.UpdateNetworkPolicy(ctx, policy) })
 }

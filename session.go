@@ -230,9 +230,9 @@ func (s *Session) waitReady(ctx context.Context) error {
 }
 
 // refusal reports whether the API refused a call on this session before it had
-// any effect. It must be the error of the call's own request, not one wrapped by
-// another error, such as that of a hook, or of a stream that broke after the
-// call had taken effect.
+// any effect. err must be the error of the call's own request. A wrapped error
+// may come from a hook, or from a stream that broke after the call had taken
+// effect.
 func refusal(session *Session, err error) bool {
 	e, ok := err.(*APIError) //nolint:errorlint // not a wrapped one
 	return ok && e.refused && e.SessionID == session.ID()
@@ -432,9 +432,8 @@ func (s *Session) OpenInteractive(ctx context.Context) (*Interactive, error) {
 	return &Interactive{URL: response.URL, Token: response.Token}, nil
 }
 
-// OpenInteractive starts a terminal service, resuming the sandbox if it is
-// stopped, and returns its address. Most programs open a terminal by package
-// terminal instead.
+// OpenInteractive starts a terminal service and returns its address. It resumes
+// the sandbox if it is stopped. Most programs use package terminal instead.
 func (s *Sandbox) OpenInteractive(ctx context.Context) (*Interactive, error) {
 	return withResume(ctx, s, func(cur *Session) (*Interactive, error) { return cur.OpenInteractive(ctx) })
 }

@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// stdinBatch is how much is sent in a request, and how much more may be
-	// waiting. The API accepts a megabyte of JSON.
+	// stdinBatch limits the input in one request, and the further input that
+	// may wait to be sent. The API accepts a megabyte of JSON.
 	stdinBatch = 512 << 10
 	// stdinDelay is how long a short write waits for more.
 	stdinDelay = 2 * time.Millisecond
 	// stdinTimeout is how long a response may take: the API responds after 30
 	// seconds at the latest if the command does not read.
 	stdinTimeout = 45 * time.Second
-	// stdinHeld tells two failures of a request apart. If it took at least this long, the
-	// command does not read; if it was shorter, something is broken.
+	// stdinHeld distinguishes two causes of a failed request. If the request took at
+	// least this long, the command does not read; otherwise something is broken.
 	stdinHeld = 5 * time.Second
 	// stdinMaxWait is the longest pause before a retry.
 	stdinMaxWait = 10 * time.Second
@@ -95,8 +95,8 @@ type stdinWriter struct {
 	lost      lostInput
 }
 
-// lostInput is what a request contained if it is unknown whether it has
-// arrived, or will.
+// lostInput is the content of a request without a response. It may have
+// arrived, or may still arrive.
 type lostInput struct {
 	at   int64
 	data []byte
@@ -145,7 +145,7 @@ func notify(c chan struct{}) {
 	}
 }
 
-// Write accepts p, and waits while too much is waiting to be sent.
+// Write accepts p. It blocks while too much input waits to be sent.
 func (w *stdinWriter) Write(p []byte) (int, error) {
 	n := 0
 	for {
@@ -267,8 +267,8 @@ type stdinBody struct {
 	Close  bool   `json:"close,omitempty"`
 }
 
-// resend delivers the input that an earlier writer has lost. New data at the same position
-// would be skipped if the lost data arrived first, or the other way round.
+// resend delivers the input that an earlier writer has lost. New data would get the same
+// position, and whichever of the two arrives second would be skipped.
 func (w *stdinWriter) resend() error {
 	if len(w.lost.data) == 0 {
 		return nil
@@ -384,9 +384,9 @@ func (w *stdinWriter) request(body *stdinBody) (written *int64, err error) {
 	return written, err
 }
 
-// waitBeforeRetry waits before a failed request is retried, and returns an error if it
-// must not be. Without positions a retry is safe only if the request had no effect. If the
-// input is closed, the error is a closedPipeError.
+// waitBeforeRetry waits before a failed request is retried. It returns an error if a retry
+// is not allowed. Without positions a retry is safe only if the request had no effect. If
+// the input is closed, the error is a closedPipeError.
 func (w *stdinWriter) waitBeforeRetry(err error, lasted time.Duration) error {
 	if w.ctx.Err() != nil {
 		return api.ContextError(w.ctx)
@@ -419,8 +419,8 @@ func (w *stdinWriter) waitBeforeRetry(err error, lasted time.Duration) error {
 	return w.pause(err, 0)
 }
 
-// pause waits before the next attempt, for the given time at least. It returns
-// err if that was the last one, or if the wait would exceed the limits.
+// pause waits at least the given time before the next attempt. It returns err
+// if no attempt remains, or if the wait would exceed the limits.
 func (w *stdinWriter) pause(err error, least time.Duration) error {
 	limits := w.client.reattach
 	if w.failures++; w.failures > limits.Attempts || time.Since(w.lastGain)+least > limits.Limit {

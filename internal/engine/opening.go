@@ -22,9 +22,9 @@ type startContext struct {
 	stop       func() bool
 }
 
-// newStartContext returns a context that ends grace after ctx, with the error of ctx, unless
-// follow is called before. If ctx has already ended, the context has too, so that nothing is
-// sent.
+// newStartContext returns a context that ends grace after ctx, with the error of ctx,
+// unless follow is called before. If ctx has already ended, so has the new context, and
+// nothing is sent.
 func newStartContext(ctx context.Context, grace time.Duration) *startContext {
 	o := &startContext{caller: ctx}
 	o.Context, o.cancel = context.WithCancelCause(context.WithoutCancel(ctx))

@@ -135,8 +135,8 @@ func (s *Start) Begin(ctx, live context.Context) (cmd *wire.Command, r *logstrea
 	return cmd, r, open.release, nil
 }
 
-// Late returns the context for a kill after ctx has ended. It leaves two times TreeGrace of
-// the time limit within.
+// Late returns the context for a kill after ctx has ended. Its timeout is within, minus
+// two times TreeGrace for the final requests.
 func Late(ctx context.Context, within time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), within-2*TreeGrace)
 }
@@ -274,8 +274,8 @@ func (e *TwiceError) Error() string { return e.Err.Error() }
 func (e *TwiceError) Unwrap() error { return e.Err }
 
 // isDuplicate reports whether the service refused the request because a command with the
-// generated ID exists: a proxy has delivered the request before and returns the response to its
-// retry.
+// generated ID exists: a proxy has delivered the request before and returns the response
+// to its retry.
 func (s *Start) isDuplicate(err error) bool {
 	f, ok := err.(*api.Failure)
 	return ok && !s.Chosen && f.Kind == api.Conflict

@@ -10,8 +10,8 @@ import (
 // descendants inherit it.
 const TreeVariable = "GO_SANDBOX_COMMAND"
 
-// TreeGrace limits each of the two final requests of a kill whose context has ended before it
-// was known whether its script has started.
+// TreeGrace limits each of the two final requests of a kill. They are needed if the kill's
+// context ends before it is known whether the script has started.
 const TreeGrace = 500 * time.Millisecond
 
 // TreeFound is the writer for the script's output. The script writes a line once it has
@@ -50,18 +50,18 @@ const (
 // when its command stops, and nobody would continue it.
 //
 // The process is a child of the service, like this script, or of a sudo that is one. Its
-// descendants inherit the variable but are not. Of several candidates the oldest is used. With
-// $3 all processes with the variable are signaled: after the process was killed alone, nothing
-// else identifies its descendants.
+// descendants have the variable too, but another parent. If there are several candidates,
+// the oldest is used. With $3 all processes with the variable are signaled: once the
+// process alone was killed, nothing else identifies its descendants.
 //
-// A process that receives SIGSTOP during a fork creates the child before it stops. The script
-// therefore looks for new children after all have stopped. A process in the kernel may stop
-// late or never, for example while it waits for a child that was stopped before it had its own
-// memory. The script waits for it for a number of rounds.
+// A process that receives SIGSTOP during a fork creates the child before it stops. The
+// script therefore looks for new children after all have stopped. A process in a system
+// call may stop late or never, for example if it waits for a stopped child that does not
+// have its own memory yet. The script waits for a limited number of rounds.
 //
-// POSIX does not specify how read treats NUL bytes. If the environment as read by the shell
-// lacks the variable, the exact check, which needs two processes, is made only in the second
-// and third try.
+// POSIX does not specify how read treats NUL bytes. If the shell reads an environment
+// without the variable, an exact check follows, but only in the second and third try,
+// because it needs two processes.
 //
 // Exit code 3 means that no process was found, 4 that the environment of a candidate can't be
 // read, 5 that a process may not be signaled and none was, and 6 that a process was not

@@ -23,8 +23,8 @@ func TestReplayCutShort(t *testing.T) {
 	})
 }
 
-// TestStreamFlowsAgain: a silent stream with output just after the lookup of its command is
-// read further and not reopened.
+// TestStreamFlowsAgain: a silent stream is read further, not reopened, if output follows
+// just after the lookup of its command.
 func TestStreamFlowsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := threeLines()

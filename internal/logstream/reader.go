@@ -306,8 +306,8 @@ func (r *Reader) lostError(what string, err error) error {
 	return &Error{Code: CodeLost, Message: "the output stream broke and the " + what + " can't be read", Err: err}
 }
 
-// reopen closes the broken stream and waits before the log is opened again. It does not wait
-// for the first attempt after progress. It returns an error if the limits are exceeded.
+// reopen closes the broken stream and waits before the log is opened again. The first
+// attempt after progress follows at once. reopen fails if the limits are exceeded.
 func (r *Reader) reopen(cause error) error {
 	r.Close()
 	if !r.openedAt.IsZero() && time.Since(r.openedAt) >= longLived {

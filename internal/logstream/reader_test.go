@@ -38,8 +38,8 @@ func (s *service) assertComplete(t *testing.T, r *Reader) {
 	assert.Equal(t, s.code, *r.End().ExitCode)
 }
 
-// TestEndIsConfirmed: a log is complete when a replay after the command's end stops at the same
-// position.
+// TestEndIsConfirmed: a log is complete when a replay after the command's end stops at the
+// same position.
 func TestEndIsConfirmed(t *testing.T) {
 	for name, c := range map[string]struct {
 		later          bool // after the command's end
@@ -392,8 +392,8 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// TestFind: a command is found even if it appears late or lookups fail. "Not found" counts only
-// after patience, and only from the API.
+// TestFind: a command is found even if it appears late or lookups fail. "Not found" counts
+// only after patience, and only from the API.
 func TestFind(t *testing.T) {
 	const patience = 5 * time.Second
 	type look = func(*http.Request, *http.Response) (*http.Response, error)

@@ -142,7 +142,7 @@ func (s *Server) remember(ex *Exchange, e *Entry) {
 	}
 }
 
-// recordObject records a response with a sandbox, drive or command under the path of its lookup.
+// recordObject records a response with a sandbox, drive or command under its lookup path.
 func (s *Server) recordObject(e *Entry, status int, body []byte) {
 	if e.Method == http.MethodGet && (status == http.StatusNotFound || status == http.StatusGone) {
 		delete(s.known, e.Path)
@@ -182,8 +182,8 @@ func (s *Server) doubtful(ex *Exchange) bool {
 	return ex.Status == http.StatusRequestTimeout || ex.Status == http.StatusTooEarly || !apiCode.MatchString(refusal.Error.Code)
 }
 
-// officialMakes reports whether the official SDK also makes this request before the next count of
-// its requests.
+// officialMakes reports whether the official SDK also makes this request before its next
+// recorded count of requests.
 func (s *Server) officialMakes(e *Entry) bool {
 	wanted := s.want.Requests
 	for _, result := range s.want.Results[min(s.step, len(s.want.Results)):] {
@@ -212,9 +212,9 @@ func question(request any) string {
 	return fmt.Sprint(r["method"], r["path"], r["query"], r["body"])
 }
 
-// logOmitted logs the requests of the running step that only the official SDK makes: those of a
-// call that this SDK refused, and those that renew the caller's token. It removes their
-// exchanges from the script, because later steps must not get them.
+// logOmitted logs the requests of the running step that only the official SDK makes: those
+// of a call that this SDK refused, and those that renew the caller's token. It removes
+// their exchanges from the script, because later steps must not get them.
 func (s *Server) logOmitted(result object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -247,9 +247,9 @@ func (s *Server) logOmitted(result object) {
 // steps handles a command that runs several programs to change users and groups, and
 // returns false for another one. It logs the official SDK's requests in its place, one for
 // each program up to the first that fails, and combines the output like the script. The
-// arguments of the script are the names of the user, its group and its primary group, as
-// far as known. For each program follow its kind, the number of its words, the number of
-// the word to complete with a name, and the words.
+// script's first arguments are the names of the user, its group and its primary group, as
+// far as known. The arguments for each program are its kind, the number of its words, the
+// number of the word to complete with a name, and the words.
 func (s *Server) steps(e *Entry) (*Exchange, bool) {
 	words := e.commandLine()
 	if len(words) < 8 || words[0] != "sh" || !strings.Contains(words[2], "sudo -n --") || !strings.Contains(words[4], "whoami)") {

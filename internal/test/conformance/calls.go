@@ -17,8 +17,8 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 )
 
-// calls are the operations that are one call of the SDK. A line has the method and its
-// arguments. The method is one of the step's object, of the client or of the object's
+// calls are the operations that need only one call of the SDK. A line has the method and
+// its arguments. The method belongs to the step's object, the client or the object's
 // files. A word is the name of an argument, or a number. {} stands for options from all
 // other arguments, except those with a minus, and with the named fields true. A call that
 // begins with "once" may take effect twice if it is repeated.

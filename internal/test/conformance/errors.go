@@ -183,8 +183,8 @@ func userError(err error, c *call) object {
 	return object{"kind": "Error", "message": text}
 }
 
-// jsSyscalls are the names of fs operations in the official SDK's errors, where
-// they are not the operation's in lower case.
+// jsSyscalls maps fs operations to their names in the official SDK's errors.
+// Others have their name in lower case.
 var jsSyscalls = map[string]string{"readFile": "open", "readdir": "scandir", "appendFile": "", "writeFile": "", "exists": ""}
 
 // fileError describes the failure of a file operation. The official SDK looks for a few

@@ -17,7 +17,7 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// onlyHere are the options that JavaScript does not have, or not for the call, and those
+// onlyHere lists the options that JavaScript lacks, at least for the call, and those
 // that the player sets itself: the sandbox of a listing, and noWait.
 var onlyHere = []string{
 	"create.architecture", "create.credentials", "create.onCreate", "create.resume", "create.waitForImage",

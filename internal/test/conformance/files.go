@@ -16,7 +16,7 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// filePath names a file; its directory is the sandbox's unless it has one.
+// filePath names a file. Without Cwd, its directory is the sandbox's.
 type filePath struct{ Path, Cwd string }
 
 // fileArgs are the arguments of operations that need more than one call.

@@ -208,8 +208,8 @@ func compareSteps(t *testing.T, js, got []any) {
 	assert.Greater(t, ran, len(js)/2, "most of the steps succeed")
 }
 
-// driveSteps reads the steps. If this machine has no users, it leaves out and logs those
-// that need some. If runtime is set, sandboxes are created with it, except from a snapshot.
+// driveSteps reads the steps. On a machine without users, it omits and logs the steps that
+// need some. If runtime is set, sandboxes are created with it, except from a snapshot.
 func driveSteps(t *testing.T, name, runtime string, users bool, vars map[string]string) []byte {
 	file := decoded[object](Substitute(must(os.ReadFile(filepath.Join("../../../testdata/jsdrive", name))), vars))
 	file["steps"] = mapped(file["steps"], func(_ string, v any) (any, bool) {

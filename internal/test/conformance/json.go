@@ -54,8 +54,8 @@ func normText(s string) any {
 	return s
 }
 
-// mapped returns a copy of decoded JSON, in which change has replaced what is in
-// lists and objects or left it out, from the outside in.
+// mapped returns a copy of decoded JSON. From the outside in, change replaces or
+// omits each member of lists and objects.
 func mapped(v any, change func(key string, v any) (any, bool)) any {
 	switch v := v.(type) {
 	case []any:
@@ -107,7 +107,7 @@ func check(err error) {
 	}
 }
 
-// decoded returns a part of a scenario as a T: nothing is its zero value.
+// decoded decodes a part of a scenario as a T. An absent part is the zero value.
 func decoded[T any](raw json.RawMessage) (v T) {
 	if len(raw) > 0 {
 		check(json.Unmarshal(raw, &v))

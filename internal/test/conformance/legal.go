@@ -13,9 +13,9 @@ import (
 	"strings"
 )
 
-// runLegal plays a scenario whose arguments this SDK refuses once more, with values that
-// the API accepts. It replaces them in the steps, in the script, and in the recorded
-// requests of the official SDK.
+// runLegal plays a scenario once more if this SDK refuses its arguments, with values
+// that the API accepts. It replaces them in the steps, in the script, and in the
+// recorded requests of the official SDK.
 func (s *Suite) runLegal(ctx context.Context, file string) Outcome {
 	dir := must(os.MkdirTemp("", "legal-"))
 	defer func() { _ = os.RemoveAll(dir) }()

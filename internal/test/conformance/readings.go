@@ -192,7 +192,7 @@ func wholeSeconds(e *Entry, _ []object) []*Entry {
 	return []*Entry{e.withCommand(words...)}
 }
 
-// namesOnly is for find in place of ls, or of find with names and types.
+// namesOnly is for find in place of ls, or in place of find with names and types.
 func namesOnly(e *Entry, steps []object) (out []*Entry) {
 	words := e.commandLine()
 	if len(words) < 2 || words[0] != "find" || !strings.HasSuffix(words[1], "/") ||

@@ -217,7 +217,7 @@ func (s *Scenario) given() object {
 	return teams
 }
 
-// restoreCredentials restores the caller's credentials where the official SDK has replaced them.
+// restoreCredentials restores the caller's credentials if the official SDK replaced them.
 func (x *ruleApplier) restoreCredentials() {
 	given := object{}
 	for token, team := range x.played.scenario.given() {

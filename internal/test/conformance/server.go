@@ -76,7 +76,7 @@ func newServer(script []Exchange, scenario *Scenario, want Recording) *Server {
 }
 
 // unused names the exchanges of the script that were not requested, and counts
-// those of which only the official SDK makes the requests.
+// those that only the official SDK requests.
 func (s *Server) unused() (out []string, omitted int) {
 	for _, sl := range s.script {
 		if sl.left > 0 || s.omitted[&sl.Exchange] {

@@ -35,8 +35,8 @@ func AsNobody(t *testing.T, tests string) (cmd *exec.Cmd, env string) {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	require.NoError(t, os.Chmod(dir, 0o777))
-	// Another process copies it: a process that this one starts at the same time would keep
-	// the copy open for writing, and such a program can't be run.
+	// Another process copies it. A process that this one starts at the same time would
+	// keep the copy open for writing, and a program that is open for writing can't be run.
 	copied := filepath.Join(dir, "program")
 	out, err := exec.Command("cp", os.Args[0], copied).CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -53,7 +53,7 @@ func newArrivals(outs []*output) (*arrivals, error) {
 
 func (a *arrivals) close() { _ = a.poll.Close() }
 
-// processExited calls output.exit for all of them.
+// processExited calls output.exit for all outputs.
 func (a *arrivals) processExited() {
 	for _, o := range a.outs {
 		o.exited.Store(true)

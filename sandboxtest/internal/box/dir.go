@@ -167,10 +167,10 @@ func sweep(parent, prefix string) {
 		dir := filepath.Join(parent, entry.Name())
 		name := filepath.Join(dir, lockName)
 		if _, err := os.Lstat(name); err != nil {
-			continue // not locked yet by the one who is creating it
+			continue // its creator has not locked it yet
 		}
 		// Create nothing here: the owner may be removing the directory. Both files exist
-		// from before it takes the lock until then.
+		// before the owner takes the lock, and until it removes the directory.
 		take := flock.New(filepath.Join(dir, takeName), flock.SetFlag(os.O_RDWR))
 		if ok, err := take.TryLock(); !ok && !errors.Is(err, fs.ErrNotExist) {
 			continue // about to be locked

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOwnerThatIsKilled: a process that replaces a killed one does not give up because
-// that one has not died yet.
+// TestOwnerThatIsKilled: a process that replaces a killed owner does not give up while
+// the owner is still dying.
 func TestOwnerThatIsKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

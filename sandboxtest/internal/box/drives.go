@@ -168,7 +168,7 @@ func (d *drives) removeLocked(id string) error {
 	return backend.RemoveAll(d.dirOf(id))
 }
 
-// keepOnly removes all other drives, and what a killed process has left of these.
+// keepOnly removes all drives but the given, and what a killed process left of those.
 func (d *drives) keepOnly(ids []string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -280,9 +280,9 @@ func (h *Host) Mode() Mode { return h.way.mode }
 // machine's root. Its boxes then have only one user.
 func (h *Host) Rootless() bool { return h.way.rootless }
 
-// Gated reports whether each box has its own network, which its Firewall connects to the
-// outside, so that it can be disconnected while the box runs, and whether programs trust
-// Options.Trusted.
+// Gated reports whether each box has its own network and programs trust Options.Trusted.
+// A box's Firewall connects its network to the outside, and can disconnect it while the
+// box runs.
 func (h *Host) Gated() bool { return h.backend.Networked() }
 
 // Kind names the layers that the host can use. Layers of another kind may be in the same

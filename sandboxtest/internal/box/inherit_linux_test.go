@@ -23,8 +23,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// insideProbe makes this program run in a box and print what it has there. Its value
-// lists the host's namespaces.
+// If insideProbe is set, this program prints what it has in the box where it runs.
+// The value lists the host's namespaces.
 const insideProbe = "SANDBOX_TEST_INSIDE"
 
 func init() {

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// fixed is a judge that knows the address of one name, leaves another one to the
-// machine's resolver, and all others too if it is open. It allows every connection, so it
-// has not caused any refusal.
+// fixed is a judge. It knows the address of one name and leaves another name to the
+// machine's resolver, or all others if it is open. It allows every connection, so it
+// causes no refusal.
 type fixed struct{ open bool }
 
 func (g fixed) lookup(name string) (netip.Addr, bool) {

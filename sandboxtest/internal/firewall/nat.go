@@ -29,10 +29,10 @@ const (
 // speaks TCP at both ends, and only the addresses of packets have to be changed.
 
 // NAT connects a box to the outside through the host's own sockets, without changing the
-// host's network. It reads the box's packets from device. It changes the
-// addresses of TCP packets and writes them back, so that they reach a listener inside the
-// box's network. The kernel therefore speaks TCP at both ends, and NAT only copies bytes. A nil NAT has no
-// connections.
+// host's network. It reads the box's packets from device. It changes the addresses of TCP
+// packets and writes them back, so that they reach a listener inside the box's network.
+// The kernel therefore speaks TCP at both ends, and NAT only copies bytes. A nil NAT has
+// no connections.
 type NAT struct {
 	device   io.ReadWriteCloser
 	listener net.Listener // inside the box's network
@@ -314,7 +314,7 @@ func (n *NAT) freePortLocked() uint16 {
 }
 
 // special reports whether a box must not reach an address with packets that it writes
-// itself. The network of boxes has two such addresses of its own.
+// itself. It may reach the two addresses that only the network of boxes has.
 func special(to netip.AddrPort) bool {
 	return to.Addr() != HostAddr && to.Addr() != ResolverAddr && Special(to.Addr())
 }

@@ -254,7 +254,7 @@ func (sess *Session) kill(status string) {
 		return
 	}
 	switch {
-	case status == statusFailed: // a machine that dies does not tell before
+	case status == statusFailed: // a machine that dies gives no notice
 		sess.setStatusLocked(status)
 	case sess.liveLocked():
 		sess.rec.RequestedStopAt = sess.sb.st.Clock.Now()
@@ -362,8 +362,8 @@ func (sb *Sandbox) shutDownInOp() (err error) {
 	return err
 }
 
-// Crash ends the machine of a running sandbox, whose session then has failed. It reports
-// whether there was one.
+// Crash ends the machine of a running sandbox, so that its session fails. It reports
+// whether the sandbox was running.
 func (st *Store) Crash(name string) bool {
 	sb := st.Find("", name)
 	if sb == nil || sb.lock() != nil {

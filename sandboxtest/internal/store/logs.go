@@ -191,8 +191,8 @@ type logReader struct {
 	file *os.File
 }
 
-// next reads on. If there is nothing yet, it returns a channel that is closed when there
-// is.
+// next continues reading. If there is no data yet, it returns a channel that is closed
+// when there is.
 func (r *logReader) next(buf []byte) (int, <-chan struct{}, error) {
 	l := r.log
 	l.mu.Lock()

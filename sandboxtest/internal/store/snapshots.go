@@ -33,7 +33,7 @@ type Snapshot struct {
 	expiry *timer
 }
 
-// System is what the files of a snapshot are for. It never changes.
+// System describes the system that a snapshot's files are for. It never changes.
 type System struct {
 	Regions      []string `json:"regions"`
 	Runtime      string   `json:"runtime,omitempty"` // of its sandbox
@@ -41,7 +41,7 @@ type System struct {
 	Image        string   `json:"image,omitempty"`
 }
 
-// System returns what the snapshot's files are for.
+// System returns the system that the snapshot's files are for.
 func (sn *Snapshot) System() System { return sn.rec.System }
 
 func (sn *Snapshot) wireLocked() wire.Snapshot {

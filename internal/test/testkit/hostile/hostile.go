@@ -79,8 +79,8 @@ func (r Row) String() string {
 	return fmt.Sprint(slices.Sorted(maps.Keys(r.Env)), " bash: ", r.Bash)
 }
 
-// Rows returns, for each shell, a row with all variables at once and one for each of them.
-// Without all, it returns the former and a few random ones.
+// Rows returns, for each shell, a row with all variables at once and one for each
+// variable. Without all, it returns one row with all variables and a few random others.
 func Rows(seed uint64, all bool) []Row {
 	together := map[string]string{}
 	var rows []Row

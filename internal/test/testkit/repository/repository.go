@@ -21,7 +21,7 @@ type Kind struct {
 	// Files are the files of the sandbox, by path. Content that begins with an arrow is a
 	// symbolic link.
 	Files map[string]string
-	// Here are the files that the local folder has before.
+	// Here contains the initial files of the local folder.
 	Here map[string]string
 	// In is the directory to run git status in.
 	In string

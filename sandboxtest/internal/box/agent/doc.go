@@ -1,6 +1,6 @@
-// Package agent has a process of its own do the work of package namespaces, as root
-// of a user namespace, for a host that is an ordinary user: a process with threads
-// can't enter one. The process is this program, started again, and the package has
-// both ends of the connection to it. Tests of package box and package sandboxtest that an
-// ordinary user runs go through it; agent_linux_test.go there kills it.
+// Package agent runs package namespaces in a separate process, as root of a user
+// namespace, for a host that is an ordinary user: a process with threads can't enter one.
+// The process is this program, started again. The package contains both ends of the
+// connection to it. If an ordinary user runs the tests of package box and package
+// sandboxtest, they use an agent; agent_linux_test.go of package box kills it.
 package agent

@@ -160,7 +160,7 @@ func (a *agentProcess) retireLocked() {
 	a.cmd = nil
 }
 
-// remoteBackend is a backend whose work an agent does.
+// remoteBackend is a backend that passes its work to an agent.
 type remoteBackend struct {
 	agent *agentProcess
 	dir   string

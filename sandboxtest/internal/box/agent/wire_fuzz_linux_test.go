@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzAgentWire: data from an agent, which handles what boxes send, is refused, or is a
-// message that stays the same when it is sent again.
+// FuzzAgentWire: an agent handles what boxes send, so its data may be invalid. It is
+// refused, or is a message that stays the same when it is sent again.
 func FuzzAgentWire(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x00\x02{}"))
 	f.Add([]byte("\x00\x00\x00\x00\x1f" + `{"failure":{"Text":"a","Kind":9}}`))

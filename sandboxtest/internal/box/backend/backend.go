@@ -55,7 +55,7 @@ type Backend interface {
 	Close() error
 }
 
-// Visible says which parts of this machine boxes see, according to Options.
+// Visible says which parts of this machine the boxes see, according to Options.
 type Visible struct {
 	Trusted     []byte   `json:"trusted,omitempty"`
 	HomeFolders []string `json:"homeFolders,omitempty"`
@@ -76,7 +76,7 @@ type Config struct {
 	Firewall *firewall.Firewall `json:"-"`
 	// Account is the box's user. The zero value is RuntimeAccount.
 	Account Account
-	// Hostname is the box's own, in namespace mode. Empty means "sandbox".
+	// Hostname is the box's host name, in namespace mode. Empty means "sandbox".
 	Hostname string
 }
 

@@ -1,5 +1,5 @@
-// Package backend is what all ways to run boxes share: what a way provides, which
-// is [Backend] and [Machine], the description of boxes and commands, and the work
-// on files, processes and threads that several of them need. Its tests are those of
-// package box, in each mode; here are only those of copies, archives and threads.
+// Package backend contains what all ways to run boxes share: the interfaces
+// [Backend] and [Machine], which each way implements, the descriptions of boxes and
+// commands, and helpers for files, processes and threads. The tests of package box
+// test it in each mode; only the tests of copies, archives and threads are here.
 package backend

@@ -18,7 +18,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/inside"
 )
 
-// limits of an archive, which may be endless.
+// limits limits an archive, which may be endless.
 type limits struct {
 	entries int
 	bytes   int64

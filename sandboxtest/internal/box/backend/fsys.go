@@ -20,7 +20,7 @@ import (
 type FileSystem interface {
 	// Open opens a file for reading.
 	Open(name string) (*os.File, error)
-	// Create opens a file for writing, empty. A new one is for its owner alone.
+	// Create opens a file for writing and truncates it. A new file is for its owner alone.
 	Create(name string) (*os.File, error)
 	Mkdir(name string) error
 	Lstat(name string) (fs.FileInfo, error)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// CheckDir reports why a command can't begin in a directory, which it calls name.
+// CheckDir returns why a command can't start in a directory. Its error shows name.
 func CheckDir(dir, name string) error {
 	info, err := os.Stat(dir)
 	switch {

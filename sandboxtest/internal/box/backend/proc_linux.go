@@ -17,7 +17,7 @@ type procStat struct {
 	state            byte
 	flags            int
 	cpu              time.Duration
-	envStart, envEnd uint64 // where the environment is; 0 of one that is being executed
+	envStart, envEnd uint64 // the addresses of the environment; 0 during exec
 }
 
 // StopSignal stops a process.
@@ -175,10 +175,10 @@ func environments(pids []int) map[int][]byte {
 }
 
 // mayHaveOne reports whether a process may have an environment although it looks empty.
-// During exec, the kernel shows an empty one after it has dropped the old program until
-// it has set up the new one. Near the end of that, it knows the address of the new
-// environment, but not its length. The process is busy then, whereas a program with an
-// empty environment sleeps now and then.
+// During exec, it looks empty from the moment when the kernel drops the old program
+// until the new one is set up. Shortly before that, the kernel knows the address of the
+// new environment, but not its length. The process is busy then, whereas a program with
+// an empty environment sleeps now and then.
 func mayHaveOne(pid int) bool {
 	s, ok := readStat(pid)
 	if !ok || s.isEnding() || s.flags&kernelThread != 0 {

@@ -14,7 +14,7 @@ import (
 )
 
 // StopSignal stops a process.
-const StopSignal = syscall.Signal(19) // not there, which is not an error of those who send it
+const StopSignal = syscall.Signal(19) // Windows lacks it; sending it has no effect
 
 // OpenFlags is empty: a name in a folder can't be a pipe or a terminal on Windows.
 const OpenFlags = 0

@@ -142,8 +142,8 @@ var keptCapabilities = []uintptr{
 	unix.CAP_KILL, unix.CAP_AUDIT_WRITE,
 }
 
-// LimitCapabilities removes all other capabilities from programs that the calling thread
-// starts, even as root.
+// LimitCapabilities removes all capabilities except keptCapabilities from programs that
+// the calling thread starts, even as root.
 func LimitCapabilities() error {
 	var kept uint64
 	for _, c := range keptCapabilities {

@@ -24,8 +24,8 @@ func (ThreadFS) Remove(name string) error                   { return os.Remove(n
 func (ThreadFS) Chmod(name string, mode fs.FileMode) error  { return os.Chmod(name, mode) }
 func (ThreadFS) Chtimes(name string, mtime time.Time) error { return os.Chtimes(name, mtime, mtime) }
 
-// setThreadGroups sets the groups of the calling thread only, other than
-// syscall.Setgroups.
+// setThreadGroups sets the groups of the calling thread only, while
+// syscall.Setgroups sets those of all threads.
 func setThreadGroups(groups []uint32) error {
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(unsafe.SliceData(groups))), 0); errno != 0 {
 		return os.NewSyscallError("setgroups", errno)
@@ -33,8 +33,8 @@ func setThreadGroups(groups []uint32) error {
 	return nil
 }
 
-// Descriptor returns a file's descriptor without making the file blocking, as Fd
-// would.
+// Descriptor returns a file's descriptor. Unlike Fd, it does not make the file
+// blocking.
 func Descriptor(f *os.File) (fd int, err error) {
 	raw, err := f.SyscallConn()
 	if err != nil {

@@ -42,7 +42,7 @@ func (f rootFS) at(name string) (*os.Root, string) {
 	return f.root, backend.BelowRoot(clean)
 }
 
-// below returns the rest of a clean name after a directory that it is in or equals.
+// below returns the part of a clean name after dir. ok means that name is dir or in it.
 func below(name, dir string) (rest string, ok bool) {
 	rest, ok = strings.CutPrefix(name, filepath.ToSlash(dir))
 	return rest, ok && dir != "" && (rest == "" || rest[0] == '/')

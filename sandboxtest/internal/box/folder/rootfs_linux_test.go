@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRootFSDoesNotWait: a pipe that takes a file's place just before it is opened keeps
-// neither an upload nor a download waiting.
+// TestRootFSDoesNotWait: if a pipe replaces a file just before it is opened, neither an
+// upload nor a download waits.
 func TestRootFSDoesNotWait(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600))

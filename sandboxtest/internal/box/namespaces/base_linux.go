@@ -104,9 +104,9 @@ func (b baseLayer) build(hidden []string, homes []home, account backend.Account)
 	return errors.Join(errs...)
 }
 
-// writeAccounts writes, over the machine's, the files in etc that describe the box's
-// users and network. resolver says that the box has its own resolver, and path is where
-// it looks for programs.
+// writeAccounts writes the files in etc that describe the box's users and network,
+// which hide the machine's. resolver says that the box has its own resolver. path is
+// the box's PATH.
 func writeAccounts(etc string, resolver bool, path string, account backend.Account) error {
 	name, shell := account.Name, backend.DefaultShell
 	if inside.CheckExecutable(shell) != nil {
@@ -167,8 +167,8 @@ func writeAccounts(etc string, resolver bool, path string, account backend.Accou
 	return writeFile(filepath.Join(sudoers, "90-"+name), rules, 0o440)
 }
 
-// resolvConf returns the host's, or one with the box's own resolver, which asks the
-// host's.
+// resolvConf returns the host's file. If own is set, it names the box's own
+// resolver, which asks the host's.
 func resolvConf(own bool) string {
 	data, _ := os.ReadFile("/etc/resolv.conf")
 	if !own {
@@ -191,8 +191,8 @@ func writeFile(name, text string, mode fs.FileMode) error {
 	return os.Chmod(name, mode)
 }
 
-// openWayToPrograms lets the box's user pass through directories that the host closes to
-// it but that lead to programs in PATH, such as /root.
+// openWayToPrograms lets the box's user pass through directories that lead to programs
+// in PATH, even if the host forbids that, as for /root.
 func (b baseLayer) openWayToPrograms() error {
 	for _, dir := range filepath.SplitList(backend.SearchPath()) {
 		dir, err := filepath.EvalSymlinks(dir)

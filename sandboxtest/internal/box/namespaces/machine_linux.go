@@ -46,9 +46,9 @@ type Machine struct {
 	in, out int64
 }
 
-// initScript mounts /proc, which only a process of the box can do, and then reaps orphans
+// initScript mounts /proc, which only a process of the box can do. Then it reaps orphans
 // forever: a waiting shell reaps every child, and it waits for a child that reads from a
-// pipe without a writer.
+// pipe without data.
 const initScript = `mount -t proc -o nosuid,nodev,noexec proc "$1/proc" && echo ok || exit 1
 exec </dev/null >/dev/null 2>&1
 while :; do (read never <&3) & wait; done`

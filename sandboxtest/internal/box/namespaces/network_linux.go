@@ -88,8 +88,8 @@ func newNetwork(shared, leads bool) (*network, error) {
 	return n, nil
 }
 
-// leadOutside makes the interface that leads outside. What comes out of it is for
-// start or handOver.
+// leadOutside makes the interface that leads outside. Next, call start or
+// handOver.
 func (n *network) leadOutside() error {
 	device, err := openTUN(interfaceName)
 	if err != nil {

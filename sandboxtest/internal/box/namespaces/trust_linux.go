@@ -98,8 +98,8 @@ func (b baseLayer) missing(name string) (string, error) {
 	return filepath.Join(found, base), err
 }
 
-// writeIn writes a file. If the root has its directory, the directory still shows the
-// root's files.
+// writeIn writes a file. If the root has the file's directory, its other files stay
+// visible.
 func (b baseLayer) writeIn(name, text string) error {
 	if err := b.makeDir(filepath.Dir(name)); err != nil {
 		return err
@@ -107,8 +107,8 @@ func (b baseLayer) writeIn(name, text string) error {
 	return writeFile(b.name(name), text, 0o644)
 }
 
-// makeDir creates a directory in the base layer. If the root has it, it shows the root's
-// files. It is not a link.
+// makeDir creates a directory, not a link, in the base layer. If the root has the
+// directory too, its files stay visible.
 func (b baseLayer) makeDir(dir string) error {
 	if dir == "/" {
 		return nil
