@@ -190,6 +190,10 @@ func (q listQuery) values() (url.Values, error) {
 		return nil, invalid("Limit", "%d is above %d, the maximum for a page", q.Limit, q.mostItems())
 	case len(q.Tags) > 1:
 		return nil, invalid("Tags", "has %d tags; listings can be filtered by one", len(q.Tags))
+	case q.SortOrder != "" && q.SortOrder != Ascending && q.SortOrder != Descending:
+		return nil, invalid("SortOrder", "%q is not %q or %q", q.SortOrder, Ascending, Descending)
+	case q.Status != "" && q.SortBy != "" && q.SortBy != string(SortByCreatedAt):
+		return nil, invalid("Status", "can't be combined with SortBy %q: only a listing that is sorted by age can be filtered by it", q.SortBy)
 	case q.Status != "" && q.NamePrefix != "": // with the order that NamePrefix needs, the API names a SortBy that nobody set
 		return nil, invalid("Status", "can't be combined with NamePrefix: only a listing that is sorted by age can be filtered by it")
 	}

@@ -37,6 +37,14 @@ func TestInvalidArguments(t *testing.T) {
 		name, mentions string
 		err            error
 	}{
+		{"list: status by name", "Status", func() error {
+			_, err := client.ListPage(ctx, &sandbox.ListOptions{Status: sandbox.StatusRunning, SortBy: sandbox.SortByName})
+			return err
+		}()},
+		{"list: order", "SortOrder", func() error {
+			_, err := client.ListSnapshotsPage(ctx, &sandbox.ListSnapshotsOptions{SortOrder: "ascending"})
+			return err
+		}()},
 		{"list: status and prefix", "Status", func() error {
 			_, err := client.ListPage(ctx, &sandbox.ListOptions{Status: sandbox.StatusRunning, NamePrefix: "a"})
 			return err
