@@ -24,8 +24,8 @@ const (
 // compressor compresses its input to one gzip stream. It compresses several blocks at the
 // same time, which leave the queue in order.
 //
-// Each block ends at a byte boundary and refers to nothing before itself, which
-// makes them independent; to a reader it is an ordinary stream.
+// Each block ends at a byte boundary and refers to nothing before itself, so the blocks
+// are independent. Together they are an ordinary gzip stream.
 type compressor struct {
 	queue   chan *block
 	quit    <-chan struct{}

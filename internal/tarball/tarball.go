@@ -32,8 +32,8 @@ type Entry struct {
 	ModTime time.Time
 	// Linkname is what a symbolic link points to.
 	Linkname string
-	// Open returns the content of a file; nil means an empty file. The result is closed, possibly during a Read that
-	// does not return after the body was closed.
+	// Open returns the content of a file; nil means an empty file. The result is closed. If a
+	// Read of it does not return after the body was closed, it is closed during that Read.
 	Open func() (io.ReadCloser, error)
 	// Fault, if not nil, handles an error of the source. If it returns an error, the
 	// archive fails. Otherwise the archive continues: a file that can't be opened is
@@ -88,7 +88,7 @@ func (b *Body) produce() error {
 		if err != nil {
 			return err
 		}
-		if err := b.add(tw, h, &e, buf[:]); err != nil {
+		if err := b.addEntry(tw, h, &e, buf[:]); err != nil {
 			return err
 		}
 	}
@@ -126,8 +126,8 @@ func header(e *Entry) (*tar.Header, error) {
 	return h, nil
 }
 
-// add writes an entry with its content.
-func (b *Body) add(tw *tar.Writer, h *tar.Header, e *Entry, buf []byte) error {
+// addEntry writes an entry with its content.
+func (b *Body) addEntry(tw *tar.Writer, h *tar.Header, e *Entry, buf []byte) error {
 	fault := func(err error) error {
 		if e.Fault == nil || errors.Is(err, errClosed) {
 			return err
@@ -147,7 +147,7 @@ func (b *Body) add(tw *tar.Writer, h *tar.Header, e *Entry, buf []byte) error {
 			_ = b.closeSource() // nothing was read from it
 			return fmt.Errorf("tarball: %q: %w", e.Name, err)
 		}
-		n, err := b.content(tw, h, rc, cmp.Or(e.Label, e.Name), buf)
+		n, err := b.writeContent(tw, h, rc, cmp.Or(e.Label, e.Name), buf)
 		if err != nil {
 			if err := fault(err); err != nil {
 				return err
@@ -166,8 +166,8 @@ func (b *Body) add(tw *tar.Writer, h *tar.Header, e *Entry, buf []byte) error {
 	}
 }
 
-// content copies a file's content and returns its length.
-func (b *Body) content(tw *tar.Writer, h *tar.Header, rc io.ReadCloser, name string, buf []byte) (n int64, err error) {
+// writeContent copies a file's content and returns its length.
+func (b *Body) writeContent(tw *tar.Writer, h *tar.Header, rc io.ReadCloser, name string, buf []byte) (n int64, err error) {
 	if rc != nil {
 		n, err = copyContent(tw, rc, buf)
 		if closeErr := b.closeSource(); err == nil {
@@ -187,7 +187,7 @@ func (b *Body) content(tw *tar.Writer, h *tar.Header, rc io.ReadCloser, name str
 	return n, nil
 }
 
-// zeros reads zeros without end.
+// zeros is an endless reader of zeros.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {

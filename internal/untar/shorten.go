@@ -19,23 +19,23 @@ func Shorten(ctx context.Context, root *os.Root, name string, length func(size i
 		return err
 	}
 	x := &extractor{opts: Options{MaxEntries: maxDepth}, buf: make([]byte, blockSize), zeros: make([]byte, blockSize)}
-	x.way = []level{{name: ".", dir: root}}
+	x.openDirs = []openDir{{name: ".", dir: root}}
 	defer func() { err = errors.Join(err, x.leave("."), x.close()) }()
 	// Links in the path are not followed, and directories keep their times and
 	// permissions.
 	for dir := range parents(name) {
-		info, err := x.here().dir.Lstat(path.Base(dir))
+		info, err := x.current().dir.Lstat(path.Base(dir))
 		if errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if err := x.dir(x.here().dir, dir, &tar.Header{Typeflag: tar.TypeDir, Mode: int64(info.Mode().Perm()), ModTime: info.ModTime()}); err != nil {
+		if err := x.dir(x.current().dir, dir, &tar.Header{Typeflag: tar.TypeDir, Mode: int64(info.Mode().Perm()), ModTime: info.ModTime()}); err != nil {
 			return err
 		}
 	}
-	in, base := x.here().dir, path.Base(name)
+	in, base := x.current().dir, path.Base(name)
 	info, err := in.Lstat(base)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && (!info.Mode().IsRegular() || length(info.Size()) < 0 || length(info.Size()) >= info.Size()) {
 		return nil

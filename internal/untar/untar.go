@@ -28,7 +28,7 @@ import (
 // directory, that is of an unknown kind, or that exceeds a limit.
 var ErrUnsafe = errors.New("the archive is not safe to unpack")
 
-// unsafeError is why an entry is refused.
+// unsafeError is the reason for which an entry is refused.
 type unsafeError string
 
 func (e unsafeError) Error() string { return string(e) }
@@ -36,8 +36,8 @@ func (e unsafeError) Error() string { return string(e) }
 // Unwrap returns ErrUnsafe.
 func (e unsafeError) Unwrap() error { return ErrUnsafe }
 
-// The refusals that an ordinary archive can meet: the name means something else only on
-// this system, and the link may be the user's.
+// The refusals that an ordinary archive can meet: a name may mean something else only on
+// this system, and the user may have made the link.
 const (
 	errForeign = unsafeError("its name means something else on this system")
 	errLink    = unsafeError("it would be written through a symbolic link")
@@ -56,8 +56,8 @@ type Options struct {
 	// Base, if not empty, is the absolute path of the directory that was packed.
 	// Links to absolute paths below it become relative.
 	Base string
-	// LeftOut, if not nil, is called with the clean names of entries that are not
-	// unpacked: devices, pipes, and links for want of OutsideLinks.
+	// LeftOut, if not nil, is called with the clean names of entries that are not unpacked:
+	// devices, pipes, and the links that OutsideLinks would permit.
 	LeftOut func(name string)
 	// Unwritable, if not nil, is called with entries that can't be written because of
 	// what is at the destination, and with the reason. Without it, the first one is an
@@ -66,8 +66,8 @@ type Options struct {
 	// Keep, if not nil, selects entries by their clean names, and by whether they
 	// are directories.
 	Keep func(name string, dir bool) bool
-	// Top, if not nil, gets the permissions of the directory itself, if the archive has
-	// them, subject to the umask.
+	// Top, if not nil, is set to the permissions of the directory itself, subject to the
+	// umask, if the archive contains them.
 	Top *fs.FileMode
 	// Progress, if not nil, is called with the number of bytes written.
 	Progress func(name string, n int)
@@ -93,7 +93,7 @@ const (
 // not restored.
 func Extract(ctx context.Context, r io.Reader, root *os.Root, opts Options) (err error) {
 	x := &extractor{opts: opts, buf: make([]byte, blockSize), zeros: make([]byte, blockSize)}
-	x.way = []level{{name: ".", dir: root}}
+	x.openDirs = []openDir{{name: ".", dir: root}}
 	defer func() { err = errors.Join(err, x.close()) }()
 	x.umask = umask(root)
 	localfile.Sweep(root)
@@ -110,15 +110,15 @@ func Extract(ctx context.Context, r io.Reader, root *os.Root, opts Options) (err
 			return fmt.Errorf("untar: %w", err)
 		}
 		err = x.entry(ctx, h, tr)
-		if name := path.Clean(h.Name); err != nil && !x.continues(name, err) {
+		if name := path.Clean(h.Name); err != nil && !x.reportConflict(name, err) {
 			return fmt.Errorf("untar: entry %.200q: %w", h.Name, err)
 		}
 	}
 }
 
-// conflicts are the errors of the destination that concern one entry. A full disk is none.
-// After an error of the archive's stream, which may match one of them, [tar.Reader.Next]
-// returns that error.
+// conflicts are the errors of the destination that concern one entry. A full disk is not
+// among them. An error of the archive's stream may match one of them, but
+// [tar.Reader.Next] returns it again, which ends the extraction.
 var conflicts = []error{
 	fs.ErrExist, fs.ErrNotExist, fs.ErrPermission, errForeign, errLink,
 	syscall.EISDIR, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG, syscall.EINVAL, syscall.EILSEQ,
@@ -126,8 +126,9 @@ var conflicts = []error{
 	syscall.Errno(1314), // ERROR_PRIVILEGE_NOT_HELD: not every user of Windows may make links
 }
 
-// continues reports an error of an entry to Unwritable, unless it ends the whole.
-func (x *extractor) continues(name string, err error) bool {
+// reportConflict reports an error of one entry to Unwritable. It returns false if the
+// error ends the extraction.
+func (x *extractor) reportConflict(name string, err error) bool {
 	if x.opts.Unwritable == nil || !slices.ContainsFunc(conflicts, func(c error) bool { return errors.Is(err, c) }) {
 		return false
 	}
@@ -153,14 +154,14 @@ type extractor struct {
 	zeros   []byte
 	entries int
 	bytes   int64
-	// way holds the open parent directories of the current entry, outermost first. Each is
-	// opened relative to the one before, and only if it is a real directory. Directories
+	// openDirs holds the open parent directories of the current entry, outermost first. Each
+	// is opened relative to the one before, and only if it is a real directory. Directories
 	// that the next entry shares stay open.
-	way []level
+	openDirs []openDir
 }
 
-// level is one of the parent directories.
-type level struct {
+// openDir is one of the parent directories.
+type openDir struct {
 	name string // clean, relative to the root
 	dir  *os.Root
 	// entry is set if mode and modTime must be set, which is done when the
@@ -246,7 +247,7 @@ func (x *extractor) omits(name string, h *tar.Header) bool {
 		return true
 	case tar.TypeSymlink:
 		h.Linkname = Inside(name, h.Linkname, x.opts.Base)
-		return !x.opts.OutsideLinks && (Leads(name, h.Linkname) || foreign && (strange(h.Linkname) || !local(name, h.Linkname)))
+		return !x.opts.OutsideLinks && (Leads(name, h.Linkname) || foreignPaths && (isWindowsSpecial(h.Linkname) || !isLocal(name, h.Linkname)))
 	}
 	return false
 }
@@ -274,19 +275,19 @@ func Clean(name string) (string, error) {
 		return "", unsafe("its name is %d directories deep, more than %d", depth, maxDepth)
 	}
 	// filepath.Localize would not accept names that are not UTF-8.
-	if !filepath.IsLocal(filepath.FromSlash(name)) || foreign && strange(name) {
+	if !filepath.IsLocal(filepath.FromSlash(name)) || foreignPaths && isWindowsSpecial(name) {
 		return "", errForeign
 	}
 	return name, nil
 }
 
-// foreign is set if the system's paths are not those of the sandbox.
-const foreign = os.PathSeparator != '/'
+// foreignPaths is set if the paths of this system differ from those of the sandbox.
+const foreignPaths = os.PathSeparator != '/'
 
-// strange reports whether a name means something else with Windows paths, or can't be one:
-// other separators, drives and streams, wildcards and the like, control characters, and
-// trailing characters that are dropped.
-func strange(name string) bool {
+// isWindowsSpecial reports whether a name means something else as a Windows path, or can't
+// be one: other separators, drives and streams, wildcards and the like, control
+// characters, and trailing characters that are dropped.
+func isWindowsSpecial(name string) bool {
 	if strings.ContainsAny(name, `\:*?"<>|`) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' }) {
 		return true
 	}
@@ -313,24 +314,24 @@ func umask(root *os.Root) fs.FileMode {
 	return 0o777 &^ info.Mode().Perm()
 }
 
-// here returns the directory that the last call of enter has opened.
-func (x *extractor) here() *level { return &x.way[len(x.way)-1] }
+// current returns the directory that the last call of enter has opened.
+func (x *extractor) current() *openDir { return &x.openDirs[len(x.openDirs)-1] }
 
 // leave completes the directories that are not parents of name.
 func (x *extractor) leave(name string) error {
-	for len(x.way) > 1 {
-		d := *x.here()
+	for len(x.openDirs) > 1 {
+		d := *x.current()
 		if name == d.name || strings.HasPrefix(name, d.name) && name[len(d.name)] == '/' {
 			return nil
 		}
-		x.way = x.way[:len(x.way)-1]
+		x.openDirs = x.openDirs[:len(x.openDirs)-1]
 		if err := d.dir.Close(); err != nil {
 			return err
 		}
 		if !d.entry {
 			continue
 		}
-		in, base := x.here().dir, path.Base(d.name)
+		in, base := x.current().dir, path.Base(d.name)
 		if info, err := in.Lstat(base); err != nil || !info.IsDir() {
 			continue // somebody else removed it
 		}
@@ -338,7 +339,7 @@ func (x *extractor) leave(name string) error {
 		if err == nil && !d.modTime.IsZero() {
 			err = in.Chtimes(base, time.Time{}, localfile.Settable(d.modTime))
 		}
-		if err != nil && !x.continues(d.name, err) {
+		if err != nil && !x.reportConflict(d.name, err) {
 			return err
 		}
 	}
@@ -348,31 +349,31 @@ func (x *extractor) leave(name string) error {
 // close closes the directories that are still open after an error.
 func (x *extractor) close() error {
 	var errs []error
-	for _, d := range x.way[1:] {
+	for _, d := range x.openDirs[1:] {
 		errs = append(errs, d.dir.Close())
 	}
 	return errors.Join(errs...)
 }
 
-// enter returns the directory of that name, creating it if necessary. Symbolic
-// links in the path are refused, even those that stay inside: what the archive
-// calls a name must be that name.
+// enter returns the directory of that name, creating it if necessary. Symbolic links in
+// the path are refused, even those that stay inside: an entry must be written under the
+// name that the archive says.
 func (x *extractor) enter(ctx context.Context, name string) (*os.Root, error) {
 	if err := x.leave(name); err != nil {
 		return nil, err
 	}
-	if name == x.here().name {
-		return x.here().dir, nil
+	if name == x.current().name {
+		return x.current().dir, nil
 	}
 	rest := name
-	if len(x.way) > 1 {
-		rest = name[len(x.here().name)+1:]
+	if len(x.openDirs) > 1 {
+		rest = name[len(x.current().name)+1:]
 	}
 	for elem := range strings.SplitSeq(rest, "/") {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		in := x.here().dir
+		in := x.current().dir
 		info, err := in.Lstat(elem)
 		if errors.Is(err, fs.ErrNotExist) {
 			if err = x.count(); err == nil {
@@ -381,7 +382,7 @@ func (x *extractor) enter(ctx context.Context, name string) (*os.Root, error) {
 		} else if err == nil && info.Mode()&fs.ModeSymlink != 0 {
 			err = errLink
 		} else if err == nil && !info.IsDir() {
-			err = fmt.Errorf("%q is not a directory: %w", path.Join(x.here().name, elem), fs.ErrExist)
+			err = fmt.Errorf("%q is not a directory: %w", path.Join(x.current().name, elem), fs.ErrExist)
 		}
 		if err != nil {
 			return nil, err
@@ -390,12 +391,12 @@ func (x *extractor) enter(ctx context.Context, name string) (*os.Root, error) {
 			return nil, err
 		}
 	}
-	return x.here().dir, nil
+	return x.current().dir, nil
 }
 
 // open descends into a directory.
 func (x *extractor) open(elem string) error {
-	in := x.here().dir
+	in := x.current().dir
 	dir, err := in.OpenRoot(elem)
 	if err != nil {
 		return err
@@ -409,13 +410,13 @@ func (x *extractor) open(elem string) error {
 	if err != nil {
 		return errors.Join(err, dir.Close())
 	}
-	x.way = append(x.way, level{name: path.Join(x.here().name, elem), dir: dir})
+	x.openDirs = append(x.openDirs, openDir{name: path.Join(x.current().name, elem), dir: dir})
 	return nil
 }
 
 func (x *extractor) dir(in *os.Root, name string, h *tar.Header) error {
 	base := path.Base(name)
-	// Until its content is complete it must be writable for us.
+	// This process must be able to write to the directory until its content is complete.
 	err := in.Mkdir(base, 0o700)
 	existed := errors.Is(err, fs.ErrExist)
 	if existed {
@@ -439,7 +440,7 @@ func (x *extractor) dir(in *os.Root, name string, h *tar.Header) error {
 	if err := x.open(base); err != nil {
 		return err
 	}
-	d := x.here()
+	d := x.current()
 	if existed {
 		localfile.Sweep(d.dir)
 	}
@@ -524,14 +525,14 @@ func (x *extractor) symlink(in *os.Root, name string, h *tar.Header) error {
 		return unsafe("its target is not a path")
 	}
 	base := path.Base(name)
-	if err := clearPlace(in, base); err != nil {
+	if err := removeExisting(in, base); err != nil {
 		return err
 	}
 	return in.Symlink(filepath.FromSlash(target), base)
 }
 
-// Inside returns the target of a symbolic link, relative if it is an absolute path
-// in the directory base, of which name is a file.
+// Inside returns the target of the symbolic link name, which is in the directory base. It
+// makes an absolute target in base relative.
 func Inside(name, target, base string) string {
 	if base == "" || !path.IsAbs(target) && !filepath.IsAbs(filepath.FromSlash(target)) {
 		return target
@@ -566,9 +567,9 @@ func Leads(name, target string) bool {
 	return false
 }
 
-// local reports whether the system considers the target of a link to be inside
-// the root: on Windows some names are devices in any directory.
-func local(name, target string) bool {
+// isLocal reports whether the system considers the target of a link to be inside the root:
+// on Windows some names are devices in any directory.
+func isLocal(name, target string) bool {
 	return filepath.IsLocal(filepath.FromSlash(path.Join(path.Dir(name), target)))
 }
 
@@ -580,8 +581,8 @@ func (x *extractor) link(in *os.Root, name, target string) error {
 	if from == name {
 		return nil
 	}
-	// Relative to the root, since the two may be in different directories.
-	root, from, to := x.way[0].dir, filepath.FromSlash(from), filepath.FromSlash(name)
+	// Use paths relative to the root, since the two names may be in different directories.
+	root, from, to := x.openDirs[0].dir, filepath.FromSlash(from), filepath.FromSlash(name)
 	info, err := root.Lstat(from)
 	if err != nil {
 		return err
@@ -589,14 +590,14 @@ func (x *extractor) link(in *os.Root, name, target string) error {
 	if !info.Mode().IsRegular() {
 		return unsafe("it is a hard link to %.200q, which is not a file", target)
 	}
-	if err := clearPlace(in, path.Base(name)); err != nil {
+	if err := removeExisting(in, path.Base(name)); err != nil {
 		return err
 	}
 	return root.Link(from, to)
 }
 
-// clearPlace removes the file that a link replaces.
-func clearPlace(in *os.Root, base string) error {
+// removeExisting removes the file that a link replaces.
+func removeExisting(in *os.Root, base string) error {
 	if err := in.Remove(base); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -122,11 +122,11 @@ func TestExtractReplaces(t *testing.T) {
 	require.NoError(t, err)
 	data, err := os.ReadFile(filepath.Join(in, "a"))
 	require.NoError(t, err)
-	assert.Equal(t, "new", string(data), "not what was written to the link's name")
+	assert.Equal(t, "new", string(data), "the file that replaced the link did not change the link's target")
 }
 
-// TestExtractUnwritable: entries that can't be written because of what is there are
-// errors, or named while all others arrive.
+// TestExtractUnwritable: an entry that can't be written because of the destination is an
+// error. With Unwritable, that entry is reported and all others are unpacked.
 func TestExtractUnwritable(t *testing.T) {
 	for name, row := range map[string]struct {
 		entries []entry
@@ -250,11 +250,11 @@ func TestOpenFollowsNoLink(t *testing.T) {
 	root, err := os.OpenRoot(in)
 	require.NoError(t, err)
 	defer root.Close()
-	x := &extractor{way: []level{{dir: root}}}
+	x := &extractor{openDirs: []openDir{{dir: root}}}
 	require.ErrorIs(t, x.open("l"), ErrUnsafe)
-	require.Len(t, x.way, 1)
+	require.Len(t, x.openDirs, 1)
 	require.NoError(t, x.open("d"))
-	require.NoError(t, x.here().dir.Close())
+	require.NoError(t, x.current().dir.Close())
 }
 
 // TestExtractLinksOfTheUser: links that are already in the directory may lead
@@ -353,7 +353,7 @@ func TestExtractHeedsTheContext(t *testing.T) {
 	require.NoError(t, err)
 	defer root.Close()
 	ctx, cancel := context.WithCancelCause(t.Context())
-	x := &extractor{opts: lax, way: []level{{name: ".", dir: root}}}
+	x := &extractor{opts: lax, openDirs: []openDir{{name: ".", dir: root}}}
 	gone := errors.New("the user went home")
 	cancel(gone)
 	_, err = x.enter(ctx, "a/b/c")
@@ -361,16 +361,17 @@ func TestExtractHeedsTheContext(t *testing.T) {
 	assert.NoError(t, x.close())
 }
 
-// TestStrange: strange finds names and targets that mean something else to Windows.
+// TestStrange: isWindowsSpecial finds names and targets that mean something else to
+// Windows.
 func TestStrange(t *testing.T) {
 	for _, s := range []string{
 		`..\..\x`, `..\x`, `a\..\..\..\x`, `C:x`, `\x`, `\\host\share\x`, `C:\x`, `sub\..\..`, `a:b`, `file:stream`,
 		"trail.", "trail ", "a./b", "a /b", "a. ", "...", "a*b", "a?", `"a"`, "a<b", "a>b", "a|b", "a\nb",
 	} {
-		assert.True(t, strange(s), s)
+		assert.True(t, isWindowsSpecial(s), s)
 	}
 	for _, s := range []string{"a", "a/b", "../a", "./a", "a.b", ".a", "a b", ".", ".."} {
-		assert.False(t, strange(s), s)
+		assert.False(t, isWindowsSpecial(s), s)
 	}
 }
 
