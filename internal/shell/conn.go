@@ -23,11 +23,11 @@ const (
 	// bufferSize is in memory.
 	maxFrame   = 1 << 20
 	bufferSize = 32 << 10
-	// goodbye limits the connection's closing handshake.
-	goodbye = time.Second
-	// queue is the minimum input that a Linux terminal buffers for a program that does
+	// closeTimeout limits the connection's closing handshake.
+	closeTimeout = time.Second
+	// terminalQueue is the minimum input that a Linux terminal buffers for a program that does
 	// not read.
-	queue = 4095
+	terminalQueue = 4095
 )
 
 // Start is the message that starts the program.
@@ -42,7 +42,7 @@ type Start struct {
 // Conn is a program that runs in a terminal.
 type Conn struct {
 	ws     *websocket.Conn
-	line   *line
+	conn   *batchingConn
 	ctx    context.Context // ends with the connection
 	cancel context.CancelCauseFunc
 	// describe returns the error of a connection that ended before the program.
@@ -50,8 +50,8 @@ type Conn struct {
 	out      *io.PipeReader
 	feed     *io.PipeWriter
 
-	// heard counts signs of life. While feeding is set, the reader waits for the user and
-	// can't notice any.
+	// heard counts the signs that the other end is alive. While feeding is set, receive waits
+	// for a Read of the output, and can't notice any.
 	heard   atomic.Int64
 	feeding atomic.Bool
 	// sent is the number of bytes of input sent.
@@ -72,7 +72,7 @@ type Conn struct {
 // code is zero if there was none.
 func Open(ctx context.Context, socket Socket, start *Start, describe func(err error, code int, reason string) error) (*Conn, error) {
 	socket.ws.SetReadLimit(maxFrame)
-	c := &Conn{ws: socket.ws, line: socket.line, describe: describe, done: make(chan struct{})}
+	c := &Conn{ws: socket.ws, conn: socket.conn, describe: describe, done: make(chan struct{})}
 	c.out, c.feed = io.Pipe()
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	err := c.send(struct {
@@ -108,9 +108,9 @@ func (c *Conn) send(message any) error {
 
 // write sends one message.
 func (c *Conn) write(kind websocket.MessageType, p []byte) error {
-	c.line.hold()
+	c.conn.hold()
 	err := c.ws.Write(c.ctx, kind, p)
-	if flushed := c.line.release(); err == nil {
+	if flushed := c.conn.release(); err == nil {
 		err = flushed
 	}
 	return err
@@ -195,9 +195,9 @@ func (c *Conn) Close() {
 		c.finish(0, errClosed)
 		// The other end should learn that this is intended. Canceling ends a
 		// handshake that takes too long.
-		timer := time.AfterFunc(goodbye, func() {
+		timer := time.AfterFunc(closeTimeout, func() {
 			c.cancel(errClosed)
-			_ = c.line.Close()
+			_ = c.conn.Close()
 		})
 		_ = c.ws.Close(websocket.StatusNormalClosure, "") // may already be closed
 		timer.Stop()
@@ -221,7 +221,7 @@ func (c *Conn) receive() {
 	if err == nil {
 		err = io.EOF
 		// The other end closes the connection now.
-		ctx, cancel := context.WithTimeout(c.ctx, goodbye)
+		ctx, cancel := context.WithTimeout(c.ctx, closeTimeout)
 		c.feed.CloseWithError(err)
 		_, _, _ = c.ws.Reader(ctx)
 		cancel()
@@ -231,7 +231,7 @@ func (c *Conn) receive() {
 	c.cancel(err)
 }
 
-// read passes output on until the exit code arrives.
+// read passes output to Read until the exit code arrives.
 func (c *Conn) read() (int, error) {
 	buf := make([]byte, bufferSize)
 	for {
@@ -241,7 +241,7 @@ func (c *Conn) read() (int, error) {
 		}
 		c.heard.Add(1)
 		if kind == websocket.MessageBinary {
-			if err := c.pass(r, buf); err != nil {
+			if err := c.deliverMessage(r, buf); err != nil {
 				return 0, c.lost(err)
 			}
 			continue
@@ -256,7 +256,7 @@ func (c *Conn) read() (int, error) {
 		}
 		if json.Unmarshal(text, &m) != nil {
 			// Not a message, so it is output, as in the official CLI.
-			c.give(text)
+			c.deliver(text)
 		} else if m.Type == "exit" {
 			if m.Code == nil {
 				return 0, c.lost(errors.New("the other end sent no exit code"))
@@ -266,11 +266,11 @@ func (c *Conn) read() (int, error) {
 	}
 }
 
-// pass gives the output in one message to the reader.
-func (c *Conn) pass(r io.Reader, buf []byte) error {
+// deliverMessage passes the output in one message to Read.
+func (c *Conn) deliverMessage(r io.Reader, buf []byte) error {
 	for {
 		n, err := r.Read(buf)
-		c.give(buf[:n])
+		c.deliver(buf[:n])
 		if err == io.EOF {
 			return nil
 		}
@@ -280,8 +280,9 @@ func (c *Conn) pass(r io.Reader, buf []byte) error {
 	}
 }
 
-// give waits until p was read. It drops p once the terminal is closed.
-func (c *Conn) give(p []byte) {
+// deliver passes p to Read, and waits until it was read. Once the terminal is closed, it
+// drops p.
+func (c *Conn) deliver(p []byte) {
 	if len(p) == 0 {
 		return
 	}
@@ -310,14 +311,14 @@ func (c *Conn) lost(err error) error {
 // errSilent is the cause of abandoning a dead connection.
 var errSilent = errors.New("the other end no longer responds")
 
-// Watch abandons the connection if the other end is silent, through two pings in a row:
-// after a suspend one ping may be overdue although its response waits to be read. A program
-// that reads its input slowly is not silent: the ping is queued behind the input. It
-// returns when ctx ends.
+// Watch abandons the connection if the other end does not respond to two pings in a row. A
+// single ping may be overdue after a suspend, although its response waits to be read.
+// While a program reads its input slowly, the pings wait behind the input, and are not
+// counted. Watch returns when ctx ends.
 func (c *Conn) Watch(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	var sent, taken int64 // of the input, before the last ping and the last response
+	var sent, taken int64 // bytes of input sent before the last ping, and before the last answered one
 	var pongs int64
 	var behind bool
 	for missed := 0; ; {
@@ -333,13 +334,13 @@ func (c *Conn) Watch(ctx context.Context, every time.Duration) {
 			continue
 		}
 		if behind {
-			if c.line.pongs.Load() == pongs {
+			if c.conn.pongs.Load() == pongs {
 				continue
 			}
 			behind, taken = false, sent
 		}
 		heard := c.heard.Load()
-		sent, pongs = c.sent.Load(), c.line.pongs.Load()
+		sent, pongs = c.sent.Load(), c.conn.pongs.Load()
 		limited, cancel := context.WithTimeout(ctx, every)
 		err := c.ws.Ping(limited)
 		cancel()
@@ -348,7 +349,7 @@ func (c *Conn) Watch(ctx context.Context, every time.Duration) {
 			missed, taken = 0, sent
 		case !errors.Is(err, context.DeadlineExceeded), c.feeding.Load(), c.heard.Load() != heard:
 			missed = 0 // any other failure is noticed by the reader
-		case sent-taken > queue:
+		case sent-taken > terminalQueue:
 			missed, behind = 0, true
 		default:
 			if missed++; missed == 2 {

@@ -48,17 +48,17 @@ func fullAddress(text, token string, secure bool) (string, error) {
 // Socket is a connection to a terminal service on which nothing runs yet.
 type Socket struct {
 	ws *websocket.Conn
-	// line is what ws reads from and writes to. Closing it ends a closing
+	// conn is the connection that ws reads from and writes to. Closing it ends a closing
 	// handshake, for which ws has a timeout of its own.
-	line *line
+	conn *batchingConn
 }
 
 // Close closes the connection.
 func (s Socket) Close() { _ = s.ws.CloseNow() }
 
-// Dial connects to a terminal service, as an [api.TerminalDialer] does. Since nothing
-// is started yet, it is safe to retry, which Dial does as long as that may help. Its
-// errors contain neither the address nor the token.
+// Dial connects to a terminal service, as an [api.TerminalDialer] does. Dial retries while
+// that may help, which is safe because nothing runs yet. Its errors contain neither the
+// address nor the token.
 func Dial(ctx context.Context, transport http.RoundTripper, at, token string, secure bool) (Socket, error) {
 	address, err := fullAddress(at, token, secure)
 	if err != nil {
@@ -66,7 +66,7 @@ func Dial(ctx context.Context, transport http.RoundTripper, at, token string, se
 	}
 	for attempt, wait := 1, firstDialWait; ; attempt, wait = attempt+1, 2*wait {
 		socket, err := dial(ctx, transport, address)
-		if err == nil || attempt == dialAttempts || !again(err) {
+		if err == nil || attempt == dialAttempts || !isRetryable(err) {
 			return socket, err
 		}
 		if !api.Sleep(ctx, wait) {
@@ -85,11 +85,11 @@ func dial(ctx context.Context, transport http.RoundTripper, address string) (Soc
 			// A redirect would leak the token in the Referer header.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		OnPongReceived: func(context.Context, []byte) { upgrade.line.pongs.Add(1) },
+		OnPongReceived: func(context.Context, []byte) { upgrade.conn.pongs.Add(1) },
 	})
 	switch {
 	case err == nil:
-		return Socket{ws, upgrade.line}, nil
+		return Socket{ws, upgrade.conn}, nil
 	case ctx.Err() != nil:
 		return Socket{}, api.ContextError(ctx)
 	case resp != nil && resp.StatusCode != http.StatusSwitchingProtocols:
@@ -102,10 +102,10 @@ func dial(ctx context.Context, transport http.RoundTripper, address string) (Soc
 	return Socket{}, err
 }
 
-// upgrade is a transport that puts a line under the connection it makes.
+// upgrade is a transport that wraps the connection of the WebSocket in a batchingConn.
 type upgrade struct {
 	next http.RoundTripper
-	line *line
+	conn *batchingConn
 }
 
 func (u *upgrade) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -118,14 +118,14 @@ func (u *upgrade) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if conn, ok := resp.Body.(io.ReadWriteCloser); ok {
-		u.line = newLine(conn)
-		resp.Body = u.line
+		u.conn = newBatchingConn(conn)
+		resp.Body = u.conn
 	}
 	return resp, nil
 }
 
-// again reports whether connecting may succeed if retried.
-func again(err error) bool {
+// isRetryable reports whether connecting may succeed if retried.
+func isRetryable(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
 	}

@@ -32,18 +32,18 @@ func (says otherEnd) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{
 		StatusCode: http.StatusSwitchingProtocols, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: req,
 		Header: http.Header{"Upgrade": {"websocket"}, "Connection": {"Upgrade"}, "Sec-Websocket-Accept": {base64.StdEncoding.EncodeToString(sum[:])}},
-		Body:   &said{from: bytes.NewReader(says)},
+		Body:   &scriptedConn{from: bytes.NewReader(says)},
 	}, nil
 }
 
-// said is a connection of otherEnd.
-type said struct {
+// scriptedConn is a connection of otherEnd.
+type scriptedConn struct {
 	mu     sync.Mutex
 	from   *bytes.Reader
 	closed bool
 }
 
-func (s *said) Read(p []byte) (int, error) {
+func (s *scriptedConn) Read(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -52,17 +52,17 @@ func (s *said) Read(p []byte) (int, error) {
 	return s.from.Read(p)
 }
 
-func (s *said) Write(p []byte) (int, error) { return len(p), nil }
+func (s *scriptedConn) Write(p []byte) (int, error) { return len(p), nil }
 
-func (s *said) Close() error {
+func (s *scriptedConn) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 	return nil
 }
 
-// FuzzConn: whatever a terminal service sends, the result is an exit code or an error, and
-// not more output than it sent.
+// FuzzConn receives any bytes from a terminal service. The result is an exit code or an
+// error, and no more output than was sent.
 func FuzzConn(f *testing.F) {
 	const text, data, closes, ping, pong = 1, 2, 8, 9, 10
 	exit := frame(text, `{"type":"exit","code":3}`)

@@ -6,16 +6,16 @@ import (
 	"sync/atomic"
 )
 
-// maxWaiting limits the data that a line holds while the other end does not read. It is
-// more than a message.
+// maxWaiting limits the data that a batchingConn holds while the other end does not read.
+// It is more than a message.
 const maxWaiting = 2 * bufferSize
 
-// line is the connection under a WebSocket. The WebSocket package writes a message in
-// pieces of 4 KiB. It also gives up the connection if it can't write a ping or a pong
-// within seconds, although the program may only be slow to read its input. So a line
-// collects what is written between hold and release, and during another write, and writes
-// it in one piece. Pings and pongs never block.
-type line struct {
+// batchingConn is the connection under a WebSocket. The WebSocket package writes a message
+// in pieces of 4 KiB. It also gives up the connection if it can't write a ping or a pong
+// within seconds, although the program may only be slow to read its input. So a
+// batchingConn collects the writes between hold and release, and those during another
+// write, and sends them in one piece. Pings and pongs never block.
+type batchingConn struct {
 	io.ReadWriteCloser
 	pongs atomic.Int64 // number of pongs read
 
@@ -27,13 +27,13 @@ type line struct {
 	err     error
 }
 
-func newLine(conn io.ReadWriteCloser) *line {
-	l := &line{ReadWriteCloser: conn}
+func newBatchingConn(conn io.ReadWriteCloser) *batchingConn {
+	l := &batchingConn{ReadWriteCloser: conn}
 	l.changed.L = &l.mu
 	return l
 }
 
-func (l *line) Write(p []byte) (int, error) {
+func (l *batchingConn) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.busy && len(l.waiting) > maxWaiting {
@@ -68,7 +68,7 @@ func isPing(frame []byte) bool {
 }
 
 // Close also waits for a write in progress, which fails.
-func (l *line) Close() error {
+func (l *batchingConn) Close() error {
 	err := l.ReadWriteCloser.Close()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,8 +78,9 @@ func (l *line) Close() error {
 	return err
 }
 
-// hold collects writes until release. One goroutine at a time may hold the line.
-func (l *line) hold() {
+// hold collects writes until release. It waits while another goroutine holds the
+// connection.
+func (l *batchingConn) hold() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.held {
@@ -89,7 +90,7 @@ func (l *line) hold() {
 }
 
 // release writes the collected data, and returns the error of that write.
-func (l *line) release() error {
+func (l *batchingConn) release() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.busy {
@@ -101,20 +102,20 @@ func (l *line) release() error {
 	return err
 }
 
-// flush writes the collected data, and then data that was added during the write. It
-// returns the error of the former.
-func (l *line) flush() error {
+// flush writes the collected data, and then data that was added during that write. It
+// returns the error of the first write.
+func (l *batchingConn) flush() error {
 	l.busy = true
-	err := l.once()
+	err := l.writeWaiting()
 	for l.err == nil && len(l.waiting) > 0 {
-		_ = l.once() // the next write returns the error
+		_ = l.writeWaiting() // the next write returns the error
 	}
 	l.busy = false
 	l.changed.Broadcast()
 	return err
 }
 
-func (l *line) once() error {
+func (l *batchingConn) writeWaiting() error {
 	if l.err != nil || len(l.waiting) == 0 {
 		return l.err
 	}

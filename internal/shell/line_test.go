@@ -84,17 +84,18 @@ func (s *slow) Write(p []byte) (int, error) {
 	return len(p), <-s.end
 }
 
-// TestLine: writes to a line that is held or busy leave in order, in one piece. A ping does
-// not wait for a message, and does not write one. Each writer gets its own error.
+// TestLine: writes to a connection that is held or busy are sent in order, in one piece. A
+// ping does not wait for a message, and does not write one. Each writer gets its own
+// error.
 func TestLine(t *testing.T) {
 	type result struct {
 		n   int
 		err error
 	}
 	broken := errors.New("broken")
-	start := func(t *testing.T) (s *slow, l *line, write func(string) chan result, message func(string) chan result) {
+	start := func(t *testing.T) (s *slow, l *batchingConn, write func(string) chan result, message func(string) chan result) {
 		s = &slow{begun: make(chan []byte), end: make(chan error)}
-		l = newLine(s)
+		l = newBatchingConn(s)
 		write = func(text string) chan result {
 			c := make(chan result, 1)
 			go func() { n, err := l.Write([]byte(text)); c <- result{n, err} }()
