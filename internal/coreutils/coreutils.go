@@ -50,9 +50,8 @@ func (run Runner) Script(ctx context.Context, script string, args ...string) (st
 	return run.once(ctx, Call{Name: "sh", Args: append([]string{"-c", script, "sh"}, args...)})
 }
 
-// Query is like Run, for programs that print a name and change nothing. If the
-// output was not UTF-8, and so did not survive the transfer, the program is run
-// again with encoded output.
+// Query is like Run, for programs that print a name and change nothing. Output that is not
+// UTF-8 is changed in transit. Query then runs the program again with encoded output.
 func (run Runner) Query(ctx context.Context, name string, args ...string) (string, error) {
 	out, err := run.Run(ctx, name, args...)
 	if err != nil || !strings.ContainsRune(out, utf8.RuneError) {
@@ -98,11 +97,11 @@ func line(out string) string { return strings.TrimSuffix(out, "\n") }
 // Carry rewrites a command whose arguments are not UTF-8, and so can't be sent as JSON,
 // as one that quotes them for bash. It returns other commands unchanged.
 func Carry(name string, args []string) (string, []string) {
-	whole := true
+	valid := true
 	for _, a := range args {
-		whole = whole && utf8.ValidString(a)
+		valid = valid && utf8.ValidString(a)
 	}
-	if whole {
+	if valid {
 		return name, args
 	}
 	var script strings.Builder

@@ -26,8 +26,8 @@ type Entry struct {
 	Stat Stat
 }
 
-// listed returns dir as an argument of find.
-func listed(dir string) string {
+// findArg returns dir as an argument of find.
+func findArg(dir string) string {
 	if strings.ContainsRune("-()!,", rune(dir[0])) {
 		dir = "./" + dir // find would take it for part of its expression
 	}
@@ -39,7 +39,7 @@ func listed(dir string) string {
 
 // vanished reports whether find has failed only for files that were removed or replaced
 // before it could look at them, which happens in spite of -ignore_readdir_race. Messages
-// about the directory itself contain the name from listed, which, unlike all others, ends
+// about the directory itself contain the name from findArg, which, unlike all others, ends
 // in a slash, or that name without the slash.
 func vanished(r Result, dir string) bool {
 	for line := range strings.Lines(r.Stderr) {
@@ -63,7 +63,7 @@ func vanished(r Result, dir string) bool {
 // List returns the entries of a directory, in any order. Entries that are removed during
 // the listing may be missing.
 func (run Runner) List(ctx context.Context, dir string) ([]Entry, error) {
-	args := []string{listed(dir), "-maxdepth", "1", "-mindepth", "1", "-ignore_readdir_race", "-printf", listFormat}
+	args := []string{findArg(dir), "-maxdepth", "1", "-mindepth", "1", "-ignore_readdir_race", "-printf", listFormat}
 	plain := func(to io.Writer) (io.Writer, func() error) { return to, func() error { return nil } }
 	entries, lossy, err := run.list(ctx, dir, "find", args, plain)
 	if err == nil && lossy {
@@ -97,7 +97,7 @@ func (run Runner) Tree(ctx context.Context, dir string, limit int) (top *Entry, 
 		lists[parent] = append(lists[parent], e)
 	}}
 	format := strings.Replace(listFormat, "%f", "%P", 1)
-	res, err := run(ctx, Call{Name: "sh", Args: []string{"-c", script, "sh", listed(dir), format, strconv.Itoa(limit)}, Stdout: p})
+	res, err := run(ctx, Call{Name: "sh", Args: []string{"-c", script, "sh", findArg(dir), format, strconv.Itoa(limit)}, Stdout: p})
 	if err == nil {
 		err = p.end()
 	}
@@ -124,8 +124,8 @@ func (run Runner) Tree(ctx context.Context, dir string, limit int) (top *Entry, 
 	return top, lists, nil
 }
 
-// list runs a listing of dir and parses it as it arrives. lossy is set if a name may
-// not have survived the transfer.
+// list lists dir and parses the output as it arrives. lossy is set if a name may have been
+// changed in transit.
 func (run Runner) list(ctx context.Context, dir, name string, args []string, decode func(io.Writer) (io.Writer, func() error)) (entries []Entry, lossy bool, err error) {
 	p := &listParser{emit: func(e Entry) {
 		lossy = lossy || strings.ContainsRune(e.Name, utf8.RuneError)
@@ -134,14 +134,14 @@ func (run Runner) list(ctx context.Context, dir, name string, args []string, dec
 	w, end := decode(p)
 	name, args = Carry(name, args)
 	res, err := run(ctx, Call{Name: name, Args: args, Stdout: w})
-	wrong := end()
+	decodeErr := end()
 	switch {
 	case err != nil:
 		return nil, false, err
 	case res.ExitCode != 0 && !vanished(res, dir):
 		return nil, false, NewError(name, res.ExitCode, res.Stderr)
-	case wrong != nil:
-		return nil, false, wrong
+	case decodeErr != nil:
+		return nil, false, decodeErr
 	}
 	return entries, lossy, p.end()
 }
@@ -155,8 +155,8 @@ const (
 	maxEntries, maxListing = 250_000, 32 << 20
 )
 
-// listParser splits the output of listFormat into entries. An invalid write
-// fails, which ends the command's output.
+// listParser splits the output of listFormat into entries. If the output is invalid, Write
+// fails, which ends the command.
 type listParser struct {
 	emit func(Entry)
 	tree bool // names are paths
@@ -224,7 +224,7 @@ func parseListEntry(s string, tree bool) (Entry, error) {
 	}
 	name := parts[12]
 	if tree && name == "" {
-		name = "." // that of the top
+		name = "." // the listed directory itself
 	} else if name == "." || !tree && strings.Contains(name, "/") || !fs.ValidPath(strings.ToValidUTF8(name, "?")) {
 		return Entry{}, fmt.Errorf("%w: the listing has an entry named %.100q", ErrOutput, name)
 	}

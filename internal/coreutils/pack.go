@@ -64,11 +64,11 @@ var duringRead = map[string]bool{
 // reason.
 var unreadable = regexp.MustCompile(`^(?:Cannot (?:stat|open|readlink|savedir|read|seek)|Read error at byte (\d+), while reading \d+ bytes?): (.+)$`)
 
-// PackFaults parses the messages of [PackScript] about files. only means that tar has
-// failed for no other reason, so the rest of the archive is complete.
+// PackFaults parses the messages of [PackScript] about files. only reports that tar failed
+// for no other reason, so that the rest of the archive is complete.
 func PackFaults(r Result) (faults []PackFault, only bool) {
 	only = r.ExitCode == 1 || r.ExitCode == 2
-	said := 0
+	failures := 0
 	for line := range strings.Lines(r.Stderr) {
 		program, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
 		if path.Base(program) != "tar" {
@@ -84,11 +84,11 @@ func PackFaults(r Result) (faults []PackFault, only bool) {
 			continue
 		}
 		if fault.Kind != Socket {
-			said++
+			failures++
 		}
 		faults = append(faults, fault)
 	}
-	return faults, only && said > 0
+	return faults, only && failures > 0
 }
 
 // packFault parses a message about a file.

@@ -10,11 +10,12 @@ import (
 )
 
 // ErrLost matches the error of a script that did nothing because a file that it needs is
-// missing or was changed: the machine is a new one, or somebody has cleaned up.
+// missing or was changed. The machine may be a new one, or another program may have
+// removed the file.
 var ErrLost = errors.New("what was uploaded before is gone")
 
-// lost is the exit code of a script in that case: EX_TEMPFAIL.
-const lost = 75
+// lostCode is the exit code of a script in that case: EX_TEMPFAIL.
+const lostCode = 75
 
 // MaxWrite is the largest write of package os.
 const MaxWrite = 1 << 30
@@ -26,35 +27,36 @@ type Piece struct {
 	Sum  string // SHA-256 in hexadecimal
 }
 
-// mkdir creates the parent directory $d of a file, and prints that it did.
-const mkdir = `[ -e "$d" ] || [ -L "$d" ] || { mkdir -p -- "$d" && echo made; } || exit
+// makeParent creates the parent directory $d of a file, and prints that it did.
+const makeParent = `[ -e "$d" ] || [ -L "$d" ] || { mkdir -p -- "$d" && echo made; } || exit
 `
 
-// whole ends the script unless the piece $p has the sum $s.
-const whole = `printf '%s  %s\n' "$s" "$p" | sha256sum -c >/dev/null 2>&1 || exit 75
+// checkSum ends the script unless the piece $p has the checksum $s.
+const checkSum = `printf '%s  %s\n' "$s" "$p" | sha256sum -c >/dev/null 2>&1 || exit 75
 `
 
-// sweep removes pieces whose upload arrived late, when no call waited for it. No piece that
-// is needed is a day old. It runs no program if $p is the only piece.
+// sweep removes old pieces, whose upload arrived after their call had given up. A piece
+// that is still needed is less than a day old. sweep runs no program if $p is the only
+// piece.
 const sweep = `for x in /tmp/.piece-*; do
 [ "$x" = "$p" ] || [ ! -e "$x" ] || { find /tmp -maxdepth 1 -type f -name '.piece-*' -ctime +0 -delete 2>/dev/null; break; }
 done
 `
 
-// append1 appends its standard input, $n bytes, to $f with one write(2), like package os,
-// so that concurrent appends do not mix. dd reports how many blocks it wrote. The number
-// is wrong if its input was cut off.
-const append1 = `dd of="$f" bs="$n" iflag=fullblock oflag=append conv=notrunc 2>&1) || { echo "$out" >&2; exit 1; }
+// appendOnce appends its standard input, $n bytes, to $f with one write(2), like package
+// os, so that concurrent appends do not mix. dd reports how many blocks it wrote, which
+// shows whether its input was cut off.
+const appendOnce = `dd of="$f" bs="$n" iflag=fullblock oflag=append conv=notrunc 2>&1) || { echo "$out" >&2; exit 1; }
 case $out in *'1+0 records out'*) ;; *) echo "$out" >&2; exit 1;; esac
 `
 
 // Append adds data, at most MaxWrite bytes, to the end of a file in one write. It creates
-// a missing file and missing parent directories, which made reports. The data is passed
-// as an argument.
+// a missing file and its missing parent directories. made reports whether it created
+// directories. The data is passed as an argument.
 func (run Runner) Append(ctx context.Context, name string, data []byte) (made bool, err error) {
 	const script = `f=$1 d=$2 n=$3
-` + mkdir + `[ "$n" -gt 0 ] || exec dd if=/dev/null of="$f" conv=notrunc status=none
-out=$(printf %s "$4" | base64 -d | ` + append1
+` + makeParent + `[ "$n" -gt 0 ] || exec dd if=/dev/null of="$f" conv=notrunc status=none
+out=$(printf %s "$4" | base64 -d | ` + appendOnce
 	return run.write(ctx, script, name, Dir(name), strconv.Itoa(len(data)), base64.StdEncoding.EncodeToString(data))
 }
 
@@ -62,7 +64,7 @@ out=$(printf %s "$4" | base64 -d | ` + append1
 func (run Runner) AppendPiece(ctx context.Context, name string, p Piece) (made bool, err error) {
 	const script = `f=$1 d=$2 n=$3 p=$4 s=$5
 trap 'rm -f -- "$p"' EXIT
-` + sweep + whole + mkdir + `out=$(<"$p" ` + append1
+` + sweep + checkSum + makeParent + `out=$(<"$p" ` + appendOnce
 	return run.write(ctx, script, name, Dir(name), strconv.FormatInt(p.Size, 10), p.Path, p.Sum)
 }
 
@@ -72,19 +74,20 @@ type Placement struct {
 	Mode fs.FileMode
 }
 
-// Join appends an uploaded piece to a file whose size must be at, and removes it. If
-// at is zero, the file is created, with permissions for its owner only.
+// Join appends an uploaded piece to the file name, whose size must be at, and removes the
+// piece. If at is zero, Join creates the file, with permissions for its owner only.
 //
-// Then, if to is not nil, the file gets its mode and its final name, provided that
-// it ends with the piece: it replaces a regular file of that name. A symbolic link of
-// that name is followed, as by package os.
+// If to is not nil, and the file then ends with the piece, Join sets the mode of the file
+// and renames it to its final name. That replaces a regular file of that name, and follows
+// a symbolic link, as package os does.
 //
-// Join may run again with again set if the outcome of the first run is unknown, even while
-// that still runs. If a file of the right size has the final name, it is then assumed to be
-// this one. If the other run removes a file that this one needs, this one checks again. If
-// this run creates an empty file just after the other has renamed its own, it finds no
-// piece and removes the file. A late run, which finds neither name nor the piece, does
-// nothing. So every file, even an empty one, needs a piece.
+// If the outcome of a run is unknown, Join may run a second time, with again set, even
+// while the first run continues. If a file of the right size has the final name, the
+// second run assumes that the first one renamed it. If the first run removes a file that
+// the second one needs, the second run tries again. The second run may create an empty
+// file just after the first one has renamed its own. It then finds no piece, and removes
+// the empty file. A late run that finds neither the file nor the piece does nothing. Every
+// file therefore needs a piece, even an empty one.
 func (run Runner) Join(ctx context.Context, name string, at int64, p Piece, to *Placement, again bool) (made bool, err error) {
 	const script = "p=$7\n" + sweep + `join() {
 f=$1 d=$2 at=$3 to=$4 mode=$5 again=$6 p=$7 n=$8 s=$9
@@ -94,13 +97,13 @@ if [ -n "$again" ] && [ -n "$to" ] && [ ! -e "$f" ] && [ ! -e "$p" ] && [ -f "$t
 fi
 [ -e "$f" ] || [ -e "$p" ] || exit 75
 if [ "$at" = 0 ]; then
-` + mkdir + `(umask 077; dd if=/dev/null of="$f" conv=notrunc status=none) || exit
+` + makeParent + `(umask 077; dd if=/dev/null of="$f" conv=notrunc status=none) || exit
 fi
 have=0
 [ "$at" = 0 ] && [ -e "$p" ] || have=$(stat -c %s -- "$f" 2>/dev/null) || exit 75
 if [ -e "$p" ]; then
 [ "$have" -ge "$at" ] || exit 75
-` + whole + `dd if="$p" of="$f" bs=1M seek="$at" oflag=seek_bytes conv=notrunc,nocreat status=none || exit
+` + checkSum + `dd if="$p" of="$f" bs=1M seek="$at" oflag=seek_bytes conv=notrunc,nocreat status=none || exit
 rm -f -- "$p"
 else
 [ "$have" -ge "$size" ] || { [ -s "$f" ] || rm -f -- "$f"; exit 75; }
@@ -158,7 +161,7 @@ func (run Runner) SameFile(ctx context.Context, a, b string) (bool, error) {
 // write runs a script that may create directories.
 func (run Runner) write(ctx context.Context, script string, args ...string) (made bool, err error) {
 	out, err := run.Script(ctx, script, args...)
-	if e, ok := errors.AsType[*Error](err); ok && e.ExitCode == lost {
+	if e, ok := errors.AsType[*Error](err); ok && e.ExitCode == lostCode {
 		err = ErrLost
 	}
 	return strings.HasPrefix(out, "made\n"), err

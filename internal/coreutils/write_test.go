@@ -157,24 +157,24 @@ func TestJoin(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, made)
 	require.NoError(t, join(first.Size, second))
-	require.NoError(t, join(0, first), "what was done is done")
-	require.NoError(t, join(first.Size, second), "what was done is done")
+	require.NoError(t, join(0, first), "a repetition changes nothing")
+	require.NoError(t, join(first.Size, second), "a repetition changes nothing")
 	assert.ErrorIs(t, join(first.Size+second.Size+5, third), ErrLost, "the file has no such length")
 	bad := third
 	bad.Sum = first.Sum
-	assert.ErrorIs(t, join(first.Size+second.Size, bad), ErrLost, "the piece is another")
+	assert.ErrorIs(t, join(first.Size+second.Size, bad), ErrLost, "the piece has another checksum")
 	assert.ErrorIs(t, join(5, piece(t, "x")), nil)
 
 	to := &Placement{Name: "new/f", Mode: 0o640}
 	_, err = run.Join(t.Context(), "new/.part", first.Size, piece(t, "B"), to, false)
-	assert.ErrorIs(t, err, ErrLost, "the whole has another length")
+	assert.ErrorIs(t, err, ErrLost, "the joined file has another length")
 	place := func(again bool) error {
 		_, err := run.Join(t.Context(), "new/.part", first.Size+second.Size, third, to, again)
 		return err
 	}
 	third = piece(t, "C")
 	require.NoError(t, place(false))
-	require.NoError(t, place(true), "what was done is done")
+	require.NoError(t, place(true), "a repetition changes nothing")
 	assert.ErrorIs(t, place(false), ErrLost)
 	assert.Equal(t, "AAAAAx"+strings.Repeat("A", 299_994)+"BBC", content(t, filepath.Join(dir, "new/f")))
 	info, err := os.Stat(filepath.Join(dir, "new/f"))
@@ -182,7 +182,7 @@ func TestJoin(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o640), info.Mode())
 
 	_, err = run.Join(t.Context(), "gone/.part", 5, piece(t, "x"), nil, false)
-	assert.ErrorIs(t, err, ErrLost, "another machine does not have the beginning")
+	assert.ErrorIs(t, err, ErrLost, "a new machine does not have the start of the file")
 	none, empty := piece(t, ""), &Placement{Name: "empty", Mode: 0o600}
 	_, err = run.Join(t.Context(), ".part", 0, none, empty, false)
 	require.NoError(t, err)
