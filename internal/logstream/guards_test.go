@@ -57,7 +57,7 @@ func TestLastRecordOfAnother(t *testing.T) {
 				_, err := r.Start()
 				require.NoError(t, err)
 				s.assertComplete(t, r)
-				assert.Positive(t, s.opened, "the log is asked for")
+				assert.Positive(t, s.opened, "the log is requested")
 			})
 		})
 	}
@@ -106,7 +106,7 @@ func TestDelivered(t *testing.T) {
 	})
 }
 
-// TestTalkingStream: the command of a stream with output is not looked up.
+// TestTalkingStream: while a stream delivers output, its command is not looked up.
 func TestTalkingStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{begin: time.Now(), ends: 2 * time.Minute}
@@ -166,7 +166,7 @@ func TestLookNowAsksOnce(t *testing.T) {
 	})
 }
 
-// silentAfter sends text and then stays silent, without an end.
+// silentAfter sends text and then stays silent, without ending the stream.
 func silentAfter(text string) func(*http.Request, *http.Response) (*http.Response, error) {
 	return func(req *http.Request, resp *http.Response) (*http.Response, error) {
 		resp.Body.Close()

@@ -30,10 +30,10 @@ type Reader struct {
 
 	delivered, skip [2]int64
 	end             *wire.Command // the ended command, once known
-	complete        [2]int64      // length of the last log that ended after end was known; -1 before
+	complete        [2]int64      // length of the last log that ended after end was known; -1 for none
 
 	attempts
-	closed int // consecutive streams that the server closed without progress
+	closed int // number of consecutive streams that the server closed without progress
 
 	repair  *api.Span // the repair in progress; may be nil
 	repairs int       // number of repairs

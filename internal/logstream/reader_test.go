@@ -46,9 +46,9 @@ func TestEndIsConfirmed(t *testing.T) {
 		end            *wire.Command
 		opened, looked int
 	}{
-		"while it runs":        {false, nil, 2, 1},
-		"behind its end":       {true, nil, 2, 1},
-		"behind its known end": {true, &wire.Command{ID: "c1", ExitCode: new(3)}, 2, 0},
+		"before the end":    {false, nil, 2, 1},
+		"after the end":     {true, nil, 2, 1},
+		"after a known end": {true, &wire.Command{ID: "c1", ExitCode: new(3)}, 2, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestRandomTrouble(t *testing.T) {
 			require.Equal(t, s.want("stderr"), stderr, "seed %d", seed)
 		}
 		assert.Less(t, failed, rounds/20, "three refusals in a row are rare")
-		t.Logf("%d commands, %d gave up, each with a beginning of what was printed", rounds, failed)
+		t.Logf("%d commands, %d failed after a prefix of their output", rounds, failed)
 	})
 }
 
@@ -158,7 +158,7 @@ func TestRefusals(t *testing.T) {
 		"the API, stopped":    {[]func(*http.Request, *http.Response) (*http.Response, error){broken, replaceResponse(func() *http.Response { return refused(410, "sandbox_stopped") })}, CodeLost},
 		"the API, not found":  {[]func(*http.Request, *http.Response) (*http.Response, error){broken, replaceResponse(func() *http.Response { return refused(404, "not_found") })}, CodeLost},
 		"an overloaded proxy": {append([]func(*http.Request, *http.Response) (*http.Response, error){broken}, repeat(10, replaceResponse(func() *http.Response { return page(503) }))...), ""},
-		"for ever":            {append([]func(*http.Request, *http.Response) (*http.Response, error){broken}, repeat(40, replaceResponse(func() *http.Response { return page(503) }))...), CodeEndedEarly},
+		"without end":         {append([]func(*http.Request, *http.Response) (*http.Response, error){broken}, repeat(40, replaceResponse(func() *http.Response { return page(503) }))...), CodeEndedEarly},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -244,7 +244,7 @@ func TestRepairsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen repairs
 		s := threeLines()
-		s.told = &seen
+		s.observer = &seen
 		s.strikes = append(s.strikes, cut(40, syscall.ECONNRESET))
 		_, _, err := drain(Follow(t.Context(), s.reach(t), nil))
 		require.NoError(t, err)
@@ -262,16 +262,16 @@ const first = `{"command":{"id":"c1","name":"x","args":[],"cwd":"/","sessionId":
 // error that describes it.
 func TestStart(t *testing.T) {
 	for name, c := range map[string]struct{ stream, code string }{
-		"the command":           {first, ""},
-		"behind something new":  {`{"news":1}` + "\n" + first, ""},
-		"nothing":               {"", CodeEndedEarly},
-		"half of it":            {first[:20], CodeEndedEarly},
-		"output":                {`{"stream":"stdout","data":"x"}` + "\n", CodeInvalidRecord},
-		"a command without ID":  {`{"command":{"name":"x"}}` + "\n", CodeInvalidRecord},
-		"of another session":    {strings.Replace(first, `"s1"`, `"s2"`, 1), CodeInvalidRecord},
-		"no record":             {"<html>\n", CodeInvalidRecord},
-		"an error":              {`{"stream":"error","data":{"code":"out_of_luck","message":"no"}}` + "\n", "out_of_luck"},
-		"an error of a closing": {`{"stream":"error","data":{"code":"sandbox_stream_closed","message":"no"}}` + "\n", "sandbox_stream_closed"},
+		"the command":             {first, ""},
+		"after an unknown record": {`{"news":1}` + "\n" + first, ""},
+		"nothing":                 {"", CodeEndedEarly},
+		"half of it":              {first[:20], CodeEndedEarly},
+		"output":                  {`{"stream":"stdout","data":"x"}` + "\n", CodeInvalidRecord},
+		"a command without ID":    {`{"command":{"name":"x"}}` + "\n", CodeInvalidRecord},
+		"of another session":      {strings.Replace(first, `"s1"`, `"s2"`, 1), CodeInvalidRecord},
+		"no record":               {"<html>\n", CodeInvalidRecord},
+		"an error":                {`{"stream":"error","data":{"code":"out_of_luck","message":"no"}}` + "\n", "out_of_luck"},
+		"the stream is closed":    {`{"stream":"error","data":{"code":"sandbox_stream_closed","message":"no"}}` + "\n", "sandbox_stream_closed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -427,10 +427,10 @@ func TestFind(t *testing.T) {
 		"at once":                     {func() []look { return nil }, 20, true, 0, 0},
 		"it arrives late":             {func() []look { return until(4*time.Second, none) }, 20, true, 4 * time.Second, patience},
 		"it never arrives":            {func() []look { return repeat(1000, none) }, 20, false, patience, patience},
-		"behind an outage":            {func() []look { return until(35*time.Second, down) }, 20, true, 35 * time.Second, findTimeout},
-		"behind silence":              {func() []look { return until(35*time.Second, silent) }, 20, true, 35 * time.Second, findTimeout},
-		"behind a broken proxy":       {func() []look { return until(35*time.Second, bad) }, 20, true, 35 * time.Second, findTimeout},
-		"behind a proxy that blocks":  {func() []look { return until(4*time.Second, blocked) }, 20, true, 4 * time.Second, 10 * time.Second},
+		"after an outage":             {func() []look { return until(35*time.Second, down) }, 20, true, 35 * time.Second, findTimeout},
+		"after silence":               {func() []look { return until(35*time.Second, silent) }, 20, true, 35 * time.Second, findTimeout},
+		"after a broken proxy":        {func() []look { return until(35*time.Second, bad) }, 20, true, 35 * time.Second, findTimeout},
+		"after a proxy that blocks":   {func() []look { return until(4*time.Second, blocked) }, 20, true, 4 * time.Second, 10 * time.Second},
 		"an outage, and none":         {func() []look { return until(35*time.Second, down, none) }, 20, false, 35 * time.Second, findTimeout},
 		"down for good":               {func() []look { return repeat(1000, down) }, 20, false, findTimeout, findTimeout},
 		"silent for good":             {func() []look { return repeat(1000, silent) }, 20, false, findTimeout, findTimeout},

@@ -29,7 +29,7 @@ type service struct {
 	// command. nil leaves a request unchanged.
 	strikes, looks []func(*http.Request, *http.Response) (*http.Response, error)
 
-	told observe.Observer
+	observer observe.Observer
 
 	mu     sync.Mutex
 	opened int
@@ -217,7 +217,7 @@ func (s *service) reach(t *testing.T) Command {
 		t.Fatal(err)
 	}
 	client := api.New(api.Config{
-		BaseURL: base, HTTPClient: &http.Client{Transport: s}, UserAgent: func() string { return "test" }, Observer: s.told,
+		BaseURL: base, HTTPClient: &http.Client{Transport: s}, UserAgent: func() string { return "test" }, Observer: s.observer,
 		Auth: func(context.Context) (api.Auth, error) { return api.Auth{Token: "tok", TeamID: "team"}, nil },
 	})
 	return Command{Client: client, Session: "s1", ID: "c1", Limits: Limits{Attempts: 20, Limit: 5 * time.Minute, Wait: 400 * time.Millisecond}}
