@@ -109,7 +109,8 @@ func (h *Host) appDirs(app string) ([]string, error) {
 	return dirs, nil
 }
 
-// roamingDir returns the folder of Windows for data that follows its user.
+// roamingDir returns the folder of Windows for data that follows a user from machine to
+// machine.
 func (h *Host) roamingDir() (string, error) {
 	if dir := h.Getenv("APPDATA"); dir != "" {
 		return dir, nil
@@ -210,8 +211,8 @@ func (o object) set(key string, v any) error {
 	return nil
 }
 
-// fileReplacement is a file that is about to be replaced. Steps that can fail for lack of permission
-// precede its creation.
+// fileReplacement is a file that is about to be replaced. Steps that can fail for lack of
+// permission precede its creation.
 type fileReplacement struct {
 	file string
 	temp *os.File
@@ -307,8 +308,9 @@ func (r *fileReplacement) drop() {
 // lockPoll is how often a lock held by another process is retried.
 const lockPoll = 20 * time.Millisecond
 
-// lock acquires the lock of a file, which other processes respect. It waits until ctx ends. The lock
-// is a file next to it, because the file itself is replaced.
+// lock acquires the lock of a file, which excludes other processes that use this package.
+// It waits until ctx ends. The lock is a file next to it, because the file itself is
+// replaced.
 func lock(ctx context.Context, file string) (unlock func(), err error) {
 	file = resolveLink(file)
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -321,14 +323,16 @@ func lock(ctx context.Context, file string) (unlock func(), err error) {
 	return func() { _ = l.Close() }, nil
 }
 
-// isRefused reports whether a server has already refused the secret. The lock file stores a hash of
-// it for the next holder. Otherwise each of many processes would send the same used token again.
+// isRefused reports whether a server has already refused the secret. The lock file stores
+// a hash of it for the next holder. Otherwise each of many processes would send the same
+// used token again.
 func isRefused(file, secret string) bool {
 	kept, err := os.ReadFile(resolveLink(file) + ".lock")
 	return err == nil && string(kept) == sum(secret)
 }
 
-// storeRefusal stores a hash of the refused secret. The caller holds the lock. A failure only costs requests.
+// storeRefusal stores a hash of the refused secret. The caller holds the lock. A failure
+// only costs requests.
 func storeRefusal(file, secret string) {
 	_ = os.WriteFile(resolveLink(file)+".lock", []byte(sum(secret)), 0o600)
 }

@@ -15,8 +15,9 @@ type Scope struct {
 	TeamID, ProjectID string
 }
 
-// Link returns the project that the directory is linked to, or otherwise its nearest linked parent.
-// The team may be empty. If there is no link, the error matches ErrNotLinked.
+// Link returns the project that the directory is linked to, or otherwise that of its
+// nearest linked parent. The team may be empty. If there is no link, the error matches
+// ErrNotLinked.
 func (h *Host) Link() (Scope, error) {
 	dir := h.Dir
 	if dir == "" {
@@ -75,13 +76,13 @@ func (h *Host) Link() (Scope, error) {
 // another user.
 var ErrForeign = errors.New("belongs to another user and does not count")
 
-// ReadOwn reads a file in the working directory dir or a parent. All code must use it for a file
-// that determines an account, an address or a program. The file must belong to the user, to root, or
-// to the owner of dir; otherwise the error matches ErrForeign.
+// ReadOwn reads a file in the working directory dir or a parent. All code must use it for
+// a file that determines an account, an address or a program. The file must belong to the
+// user, to root, or to the owner of dir; otherwise the error matches ErrForeign.
 func ReadOwn(file, dir string) ([]byte, error) {
-	mine := trustedUsers(dir)
+	trusted := trustedUsers(dir)
 	data, info, err := readFile(file)
-	if !belongsTo(file, mine) || info != nil && !ownedBy(info, mine) {
+	if !belongsTo(file, trusted) || info != nil && !ownedBy(info, trusted) {
 		return nil, fmt.Errorf("%s %w", file, ErrForeign)
 	}
 	return data, err
@@ -89,35 +90,35 @@ func ReadOwn(file, dir string) ([]byte, error) {
 
 // trustedUsers returns the users whose files are trusted in a working directory.
 func trustedUsers(dir string) []uint32 {
-	mine := []uint32{0}
+	trusted := []uint32{0}
 	if uid := os.Geteuid(); uid >= 0 {
-		mine = append(mine, uint32(uid))
+		trusted = append(trusted, uint32(uid))
 	}
 	if info, err := os.Stat(dir); err == nil {
 		if uid, ok := owner(info); ok {
-			mine = append(mine, uid)
+			trusted = append(trusted, uid)
 		}
 	}
-	return mine
+	return trusted
 }
 
-func ownedBy(info fs.FileInfo, mine []uint32) bool {
+func ownedBy(info fs.FileInfo, trusted []uint32) bool {
 	uid, ok := owner(info)
-	return !ok || slices.Contains(mine, uid)
+	return !ok || slices.Contains(trusted, uid)
 }
 
-// belongsTo reports whether a file, its directory, and symbolic links to them belong to one of the
-// users. The owner of the directory can replace the file, and the owner of a link can point it to
-// another file of the user. In a directory such as /tmp anyone can create a file, which would
-// determine the project that receives the user's code.
-func belongsTo(file string, mine []uint32) bool {
+// belongsTo reports whether a file, its directory, and symbolic links to them belong to
+// one of the users. The owner of the directory can replace the file, and the owner of a
+// link can point it to another file of the user. In a directory such as /tmp anyone can
+// create a file, which would determine the project that receives the user's code.
+func belongsTo(file string, trusted []uint32) bool {
 	for _, name := range []string{file, filepath.Dir(file)} {
 		for _, stat := range []func(string) (fs.FileInfo, error){os.Lstat, os.Stat} {
 			info, err := stat(name)
 			if err != nil {
 				return true // it does not exist, or reading it returns the error
 			}
-			if !ownedBy(info, mine) {
+			if !ownedBy(info, trusted) {
 				return false
 			}
 		}

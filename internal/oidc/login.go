@@ -16,8 +16,8 @@ type Login struct {
 	Expiry time.Time
 }
 
-// Login returns the CLI's login. It is refreshed and written back if its token
-// expires within ahead, or is old, which was rejected. If that fails, the file
+// Login returns the CLI's login. If its token expires within ahead, or equals old, a token
+// that was rejected, Login refreshes it and writes it back. If the refresh fails, the file
 // is unchanged. If there is no login, the error matches ErrNotLoggedIn.
 func (h *Host) Login(ctx context.Context, ahead time.Duration, old string) (Login, error) {
 	file, err := h.LoginFile()
@@ -82,9 +82,9 @@ func staleLogin(file string, login Login, refused string, err error) (Login, err
 	return Login{}, fmt.Errorf("the CLI's login in %s has expired: %w", file, err)
 }
 
-// UpdateLogin replaces the CLI's login by the result of change, while holding the file's lock. A
-// zero Login removes it. Unknown keys are preserved. change receives an error if there is no login.
-// If change fails, the file is not modified.
+// UpdateLogin replaces the CLI's login by the result of change, while holding the file's
+// lock. A zero Login removes it. Unknown keys are preserved. change receives an error if
+// there is no login. If change fails, the file is not modified.
 func (h *Host) UpdateLogin(ctx context.Context, change func(old Login, err error) (Login, error)) error {
 	file, err := h.LoginFile()
 	if err != nil {
@@ -112,8 +112,8 @@ func (h *Host) UpdateLogin(ctx context.Context, change func(old Login, err error
 	return writeLogin(r, content, login)
 }
 
-// readLogin returns the login and the content of the file. The content is nil if it is not a JSON
-// object.
+// readLogin returns the login and the content of the file. The content is nil if it is not
+// a JSON object.
 func readLogin(file string) (Login, object, error) {
 	o, err := readObject(file)
 	if errors.Is(err, fs.ErrNotExist) {

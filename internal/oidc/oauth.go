@@ -20,8 +20,8 @@ const (
 	ClientID = "cl_HYyOPBNtFMfHhaUn9L4QPfTZz6TP47bp"
 )
 
-// Endpoints returns the issuer's endpoints with the given names. It accepts only endpoints on hosts
-// of the issuer, because the login is sent to them.
+// Endpoints returns the issuer's endpoints with the given names. It accepts only endpoints
+// on hosts of the issuer, because the login is sent to them.
 func (h *Host) Endpoints(ctx context.Context, names ...string) (found []string, err error) {
 	const doing = "discovering the OAuth endpoints of " + issuer
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, issuer+"/.well-known/openid-configuration", nil)
@@ -99,7 +99,8 @@ var (
 	ErrTokenType   = errors.New("the response has a token of an unknown type")
 )
 
-// Refusal returns the error of a response. It redacts the secrets in sent, which a server may quote.
+// Refusal returns the error of a response. It redacts the secrets in sent, which a server
+// may quote.
 func Refusal(status int, code, description string, sent *redact.Known) *OAuthError {
 	return &OAuthError{Status: status, Code: sent.Text(clip(code)), Description: sent.Text(clip(description))}
 }
@@ -110,7 +111,7 @@ type OAuthError struct {
 	Code, Description string
 }
 
-// Is reports that a login unknown to the server has expired for good.
+// Is makes the error for a login that the server does not know match ErrRunOut.
 func (e *OAuthError) Is(target error) bool {
 	return target == ErrRunOut && e.Code == "invalid_grant"
 }

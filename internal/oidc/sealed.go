@@ -21,9 +21,9 @@ import (
 var ErrSealed error = kind{ErrNothing, "the Vercel CLI keeps its login in the system's keyring, or bound to this device, where only the CLI can use it " +
 	"(link a project with `vercel link`, so that the CLI can be asked for its token, or set VERCEL_AUTH_TOKEN)"}
 
-// loginIsSealed reports whether only the CLI can use its login, because it is in the system's
-// keyring or bound to the device. The rules are those of @vercel/cli-config 0.4.0 and @vercel/oidc
-// 4.0.9.
+// loginIsSealed reports whether only the CLI can use its login, because it is in the
+// system's keyring or bound to the device. The rules are those of @vercel/cli-config 0.4.0
+// and @vercel/oidc 4.0.9.
 func (h *Host) loginIsSealed() (bool, error) {
 	dir, err := h.cliDir()
 	if err != nil {
@@ -56,7 +56,8 @@ func (h *Host) loginIsSealed() (bool, error) {
 	return false, fmt.Errorf("the CLI's configuration: %s says that the login is in %.40q, which is none of file, keyring and auto", source, storage)
 }
 
-// cliID matches the IDs that the CLI is given: none can be an option.
+// cliID matches the IDs that may be passed to the CLI. The CLI can't mistake one for an
+// option.
 var cliID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
 // askCLI asks the CLI for an OIDC token, as the official package does.

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Claims are the claims of a project's OIDC token. The API verifies the signature; here the claims
-// only identify the team and project.
+// Claims are the claims of a project's OIDC token. The API verifies the signature; here
+// the claims only identify the team and project.
 type Claims struct {
 	TeamID    string
 	ProjectID string
@@ -93,20 +93,21 @@ type EnvToken struct {
 	Variable string
 	// Scope is from VERCEL_TEAM_ID and VERCEL_PROJECT_ID.
 	Scope Scope
-	// Searches tells whether to search for a missing project: for VERCEL_AUTH_TOKEN, which
-	// only sandboxes use, but not for VERCEL_TOKEN, which other tools use too.
+	// Searches reports whether to search for a missing project. It is set for
+	// VERCEL_AUTH_TOKEN, which only sandboxes use, and not for VERCEL_TOKEN, which other
+	// tools use too.
 	Searches bool
 }
 
-// TokenOfEnv returns the access token of an environment. Its Token is empty if there is none. Every
-// program of this module uses it to read the variables.
+// TokenOfEnv returns the access token of an environment. Its Token is empty if there is
+// none. Every program of this module uses it to read the variables.
 func TokenOfEnv(getenv func(string) string) EnvToken {
 	t := EnvToken{Token: getenv("VERCEL_AUTH_TOKEN"), Variable: "VERCEL_AUTH_TOKEN", Searches: true}
 	t.Scope = Scope{TeamID: getenv("VERCEL_TEAM_ID"), ProjectID: getenv("VERCEL_PROJECT_ID")}
 	if t.Token == "" {
 		t.Token, t.Variable, t.Searches = getenv("VERCEL_TOKEN"), "VERCEL_TOKEN", false
 	} else if t.Scope.TeamID == "" {
-		t.Scope.ProjectID = "" // the platform sets it everywhere
+		t.Scope.ProjectID = "" // the platform sets the variable everywhere
 	}
 	return t
 }

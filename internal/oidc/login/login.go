@@ -1,5 +1,5 @@
-// Package login creates and revokes the login that the Vercel CLI stores, for programs with a user.
-// Package oidc reads and refreshes it.
+// Package login creates and revokes the login that the Vercel CLI stores, for programs
+// with a user. Package oidc reads and refreshes it.
 package login
 
 import (
@@ -68,8 +68,9 @@ const (
 	maxPollSeconds = 300
 )
 
-// Device logs in with the device flow (RFC 8628). It calls prompt, which tells the user what to do,
-// and polls the server until the user has logged in. It stores the login in the CLI's file.
+// Device logs in with the device flow (RFC 8628). It calls prompt, which tells the user
+// what to do, and polls the server until the user has logged in. It stores the login in
+// the CLI's file.
 func Device(ctx context.Context, h *oidc.Host, prompt func(context.Context, Code) error) (oidc.Login, error) {
 	const doing = "logging in to Vercel"
 	found, err := h.Endpoints(ctx, "token_endpoint", "device_authorization_endpoint")
@@ -122,14 +123,14 @@ func isNetworkError(err error) bool {
 	return ok
 }
 
-// oauthContext returns a context that makes the oauth2 package use the host's client. It also applies
-// ctx to all requests, because that package ignores it for some.
+// oauthContext returns a context that makes the oauth2 package use the host's client. It
+// also applies ctx to all requests, because that package ignores it for some.
 func oauthContext(ctx context.Context, h *oidc.Host) context.Context {
 	send := roundTripper(func(req *http.Request) (*http.Response, error) {
-		// That package does not close every body, so they are read here.
+		// The oauth2 package does not close every body, so read them here.
 		res, body, err := h.Send(req.Clone(ctx))
 		if e, ok := errors.AsType[*url.Error](err); ok {
-			err = e.Err // it gets another
+			err = e.Err // the http.Client adds another url.Error
 		}
 		if err != nil {
 			return nil, err
@@ -144,8 +145,9 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// toLogin converts the result of the oauth2 package. The package's errors may quote a response with
-// tokens. toLogin keeps only the standard code and description, and redacts the secrets in sent.
+// toLogin converts the result of the oauth2 package. The package's errors may quote a
+// response with tokens. toLogin keeps only the standard code and description, and redacts
+// the secrets in sent.
 func toLogin(token *oauth2.Token, err error, doing string, sent ...string) (oidc.Login, error) {
 	if err != nil {
 		return oidc.Login{}, &oidc.RemoteError{Doing: doing, Err: oauthError(err, redact.Knowing(sent...))}

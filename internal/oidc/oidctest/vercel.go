@@ -99,14 +99,14 @@ func (v *Vercel) Discover() {
 	})
 }
 
-// Requests are those received so far.
+// Requests returns the requests that were received so far.
 func (v *Vercel) Requests() []Request {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return append([]Request(nil), v.requests...)
 }
 
-// Asked is Requests in short.
+// Asked returns the requests in their short form.
 func (v *Vercel) Asked() []string {
 	asked := []string{}
 	for _, r := range v.Requests() {
