@@ -44,16 +44,16 @@ type RecordError struct {
 // more.
 func (e *RecordError) UnmarshalJSON(data []byte) error {
 	type plain RecordError
-	var told struct {
+	var decoded struct {
 		plain
 		Message json.RawMessage `json:"message"`
 	}
-	if err := json.Unmarshal(data, &told); err != nil {
+	if err := json.Unmarshal(data, &decoded); err != nil {
 		return err
 	}
-	*e = RecordError(told.plain)
-	if json.Unmarshal(told.Message, &e.Message) != nil {
-		e.Message = string(told.Message)
+	*e = RecordError(decoded.plain)
+	if json.Unmarshal(decoded.Message, &e.Message) != nil {
+		e.Message = string(decoded.Message)
 	}
 	return nil
 }
@@ -89,8 +89,8 @@ const MaxLine = 16 << 20
 
 // limits bound a decoder's memory.
 type limits struct {
-	first  int // enough for a log with occasional lines
-	buffer int // suits large output: net/http fills it bypassing its own buffer
+	first  int // size of the first buffer: enough for a log with occasional lines
+	buffer int // size for large output: net/http reads into it directly
 	keep   int // the largest buffer to keep for other decoders
 	line   int // the longest line
 }
@@ -134,7 +134,7 @@ type LogDecoder struct {
 	buf     []byte
 	pos     int // start of the next line
 	end     int // end of the input
-	looked  int // no newline in buf[pos:looked]; only while line.unusual
+	looked  int // buf[pos:looked] has no newline; used only while line.unusual is set
 	readErr error
 	err     error // returned by Next at the end
 	line    line

@@ -11,8 +11,8 @@ type line struct {
 	unusual bool
 	// data is the offset of the data's string; 0 if it is not known yet.
 	data int
-	// named is set if kind is known. It is not if the name follows the data, as the
-	// platform writes it.
+	// named is set if kind is known. In the platform's order, the name of the stream follows
+	// the data, and kind is not known yet.
 	named bool
 	kind  Kind
 	// at is the offset up to which the string has been read. A decoded string is in
@@ -129,7 +129,7 @@ func (l *line) head(b []byte) stringState {
 	return stringClosed
 }
 
-// tail reads what follows the data, from offset i on, and returns where the
+// tail reads the rest of the line, from offset i after the data, and returns where the
 // line ends.
 func (l *line) tail(b []byte, i int) (kind Kind, end int, st stringState) {
 	rest := b[i:]

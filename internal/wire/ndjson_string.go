@@ -17,14 +17,14 @@ const (
 	stringBad                       // at something invalid in a JSON string
 )
 
-// unescape appends to data what s, the inside of a JSON string, represents, exactly
-// like encoding/json: invalid UTF-8 and unpaired surrogates become U+FFFD. It returns
-// how much of s that is, including the closing quote. An open string ends before an
-// escape or a character that may continue in later input.
+// unescape appends to data what s, the inside of a JSON string, represents, exactly like
+// encoding/json: invalid UTF-8 and unpaired surrogates become U+FFFD. n is how much of s
+// was read, including the closing quote. An open string ends before an escape or a
+// character that may continue in later input.
 //
-// Where there are escapes or characters that are not ASCII, they are rarely far
-// apart. So text is copied while it is examined, always the same number of
-// bytes: to search and then copy each stretch would take longer.
+// Where there are escapes or characters that are not ASCII, they are rarely far apart. So
+// text is copied while it is examined, in steps of the same size. To search for the end of
+// each stretch, and then copy it, would take longer.
 func unescape(data, s []byte) (_ []byte, n int, st stringState) {
 	const step = 16
 	w := len(data)

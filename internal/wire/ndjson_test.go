@@ -310,7 +310,7 @@ func TestLogDecoderLongLines(t *testing.T) {
 	rows := []struct{ name, head, unit, decoded, tail string }{
 		{"escapes", `{"stream":"stderr","data":"`, `\n\u00e9`, "\né", `"}`},
 		{"data first, spaces and more", `{ "ts" : {"a":[1]}, "data" : "`, "abcdefg", "abcdefg", `" , "more" : {"data":1} , "stream" : "stderr" } `},
-		// Each night:
+		// Only in the slow run:
 		{"invalid", `{"stream":"stdout","data":"`, "\xe2\x82x", "\ufffd\ufffdx", `"}`},
 		{"plain", `{"stream":"stdout","data":"`, "abcdefg", "abcdefg", `"}`},
 		{"pairs", `{"stream":"stdout","data":"`, `x\ud83d\ude00`, "x😀", `"}`},
@@ -382,8 +382,8 @@ func TestLogDecoderAllocatesNothingPerLine(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(5000, func() { _, _ = d.Next() }))
 }
 
-// Output in the exact form of the platform, in order, spacing and members, never
-// needs encoding/json, which the two lines about the command do.
+// Lines of output in the exact order, spacing and members of the platform are decoded
+// without encoding/json. Only the two lines about the command need it.
 func TestLogDecoderKnowsThePlatformsLines(t *testing.T) {
 	stream := `{"command":{"id":"cmd_5a1d","name":"sh","args":["-c","echo \"a\"; ls | wc"],"cwd":"/vercel","sessionId":"sbx_9Yk2","startedAt":1760000000123,"exitCode":null}}
 {"data":"one\n","stream":"stdout"}
@@ -409,8 +409,8 @@ func TestLogDecoderKnowsThePlatformsLines(t *testing.T) {
 	}
 }
 
-// The same is true for lines recorded from the hosted service. SANDBOX_LIVE_TRACES names
-// the folder of the recordings; they are not part of this module.
+// Lines recorded from the hosted service are decoded in the same way. SANDBOX_LIVE_TRACES
+// names the folder of the recordings; they are not part of this module.
 func TestLogDecoderKnowsRecordedLines(t *testing.T) {
 	dir := os.Getenv("SANDBOX_LIVE_TRACES")
 	if dir == "" {

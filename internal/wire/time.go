@@ -109,7 +109,7 @@ func parseMillis(data []byte) (rest time.Duration, whole int64, null bool, err e
 		return 0, whole, false, nil
 	}
 	f, err := strconv.ParseFloat(string(data), 64)
-	if err != nil && !errors.Is(err, strconv.ErrRange) { // which gives an infinite one
+	if err != nil && !errors.Is(err, strconv.ErrRange) { // f is infinite then
 		return 0, 0, false, fmt.Errorf("wire: %.40q is not a number of milliseconds", data)
 	}
 	switch i, frac := math.Modf(f); {
