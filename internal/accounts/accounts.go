@@ -1,6 +1,6 @@
-// Package accounts creates users and groups in a sandbox, and gives them files. An
-// operation is a list of steps, each of which runs one program. It uses as few commands
-// as the length of the steps allows.
+// Package accounts creates users and groups in a sandbox, and makes users the owners of
+// files. An operation is a list of steps, each of which runs one program. One command runs
+// as many steps as its length allows.
 package accounts
 
 import (
@@ -23,7 +23,8 @@ type Names struct {
 	Primary string // the group of the user that the steps are about
 }
 
-// Kind is the kind of a step. It says which of Names completes the step's last word.
+// Kind is the kind of a step. It says which of Names completes the owner in the arguments
+// of the step.
 type Kind string
 
 // The kinds of steps.
@@ -31,10 +32,10 @@ const (
 	whoami Kind = "whoami" // asks who the sandbox's commands run as
 	lookup Kind = "lookup" // asks for the primary group of the user args[0]
 
-	Plain   Kind = "plain"   // runs args
-	Mine    Kind = "mine"    // runs args, of which the owner is a group, with the sandbox's user before it
-	Group   Kind = "group"   // runs args, of which the owner is a user, with the sandbox's group after it
-	Primary Kind = "primary" // runs args, of which the owner is a user, with the user's own group after it
+	Plain   Kind = "plain"   // runs args unchanged
+	Mine    Kind = "mine"    // runs args; the owner is a group, and gets the sandbox's user before it
+	Group   Kind = "group"   // runs args; the owner is a user, and gets the sandbox's group after it
+	Primary Kind = "primary" // runs args; the owner is a user, and gets the user's own group after it
 )
 
 // Step is one program of an operation on users or groups. All run as root, except those
@@ -43,7 +44,7 @@ type Step struct {
 	kind   Kind
 	action string // for errors
 	args   []string
-	owner  int // which of args it is
+	owner  int // index of the owner in args
 }
 
 // StepError is the error of a step whose program failed.
@@ -94,8 +95,8 @@ func (s *Step) command(names *Names) (name string, args []string, sudo bool) {
 	return all[0], all[1:], true
 }
 
-// learn records what a step that asks has printed.
-func (s *Step) learn(names *Names, out string) error {
+// recordNames records the names that a step has printed, if it asks for names.
+func (s *Step) recordNames(names *Names, out string) error {
 	first, rest, _ := strings.Cut(strings.TrimSpace(out), "\n")
 	second, _, _ := strings.Cut(rest, "\n")
 	switch {
@@ -109,9 +110,10 @@ func (s *Step) learn(names *Names, out string) error {
 	return nil
 }
 
-// Steps run in one command: a script of the sandbox's user finds out who that is, and
-// lets root run the steps up to the first failure. A mark precedes the output of each
-// step on both streams. It shows which step wrote what, and whether any step started.
+// One command runs several steps. Its outer script, stepsBegin, runs as the sandbox's user
+// and finds out the names of that user and group. Its inner script, stepsRun, runs the
+// steps as root, up to the first failure. On both streams, a mark precedes the output of
+// each step. The marks show which step wrote what, and whether any step started.
 const (
 	stepMark = "\x1e\n"
 
@@ -147,8 +149,8 @@ done`
 // maxArguments limits the paths in one command, far below Linux's limit.
 const maxArguments = 64 << 10
 
-// onPaths returns steps that run args on paths, many at a time. If args name an owner, it
-// is the last of them.
+// onPaths returns steps that run args on paths, many paths at a time. If args contain an
+// owner, it is the last of them.
 func onPaths(kind Kind, action string, args, paths []string) []Step {
 	var list []Step
 	for len(paths) > 0 {
@@ -186,8 +188,8 @@ func Program(action string, args ...string) Step {
 	return Step{kind: Plain, action: action, args: args}
 }
 
-// PrimaryGroup returns the steps that ask for the user's primary group, or none if it is
-// known.
+// PrimaryGroup returns the step that asks for the user's primary group, or none if the
+// group is known.
 func (n *Names) PrimaryGroup(user string) []Step {
 	if n.Primary != "" {
 		return nil
@@ -195,8 +197,8 @@ func (n *Names) PrimaryGroup(user string) []Step {
 	return []Step{{kind: lookup, action: fmt.Sprintf("resolve the primary group of %q", user), args: []string{user}}}
 }
 
-// Whoami returns the steps that ask who runs the sandbox's commands, or none if that is
-// known.
+// Whoami returns the step that asks which user runs the sandbox's commands, or none if
+// that is known.
 func (n *Names) Whoami() []Step {
 	if n.Me.User != "" {
 		return nil
@@ -212,7 +214,7 @@ func (run Runner) Run(ctx context.Context, names *Names, steps []Step) error {
 		for size := steps[0].size(); n < len(steps) && size+steps[n].size() < maxArguments; n++ {
 			size += steps[n].size()
 		}
-		if err := run.together(ctx, names, steps[:n]); err != nil {
+		if err := run.runTogether(ctx, names, steps[:n]); err != nil {
 			return err
 		}
 		steps = steps[n:]
@@ -220,10 +222,10 @@ func (run Runner) Run(ctx context.Context, names *Names, steps []Step) error {
 	return nil
 }
 
-// together runs steps in one command.
-func (run Runner) together(ctx context.Context, names *Names, steps []Step) error {
+// runTogether runs steps in one command.
+func (run Runner) runTogether(ctx context.Context, names *Names, steps []Step) error {
 	if len(steps) == 1 {
-		return run.alone(ctx, names, &steps[0])
+		return run.runAlone(ctx, names, &steps[0])
 	}
 	args := []string{"-c", stepsBegin, "sh", stepsRun, names.Me.User, names.Me.Group, names.Primary}
 	for i := range steps {
@@ -238,17 +240,17 @@ func (run Runner) together(ctx context.Context, names *Names, steps []Step) erro
 	if ok {
 		out = failed.Stdout
 	}
-	said := strings.Split(out, stepMark)[1:]
-	begun := min(len(said), len(steps))
-	if ok && begun == 0 { // there is no sudo that lets the sandbox's user be root
+	outputs := strings.Split(out, stepMark)[1:]
+	begun := min(len(outputs), len(steps))
+	if ok && begun == 0 { // no step began: sudo does not let the sandbox's user become root
 		return &StepError{Action: steps[0].action, ExitCode: failed.ExitCode, Stdout: out, Stderr: failed.Stderr}
 	}
 	for i := range steps[:begun] {
 		if ok && i == begun-1 {
-			complaints := strings.Split(failed.Stderr, stepMark)
-			return &StepError{Action: steps[i].action, ExitCode: failed.ExitCode, Stdout: said[i], Stderr: complaints[len(complaints)-1]}
+			stderrs := strings.Split(failed.Stderr, stepMark)
+			return &StepError{Action: steps[i].action, ExitCode: failed.ExitCode, Stdout: outputs[i], Stderr: stderrs[len(stderrs)-1]}
 		}
-		if err := steps[i].learn(names, said[i]); err != nil {
+		if err := steps[i].recordNames(names, outputs[i]); err != nil {
 			return err
 		}
 	}
@@ -258,13 +260,13 @@ func (run Runner) together(ctx context.Context, names *Names, steps []Step) erro
 	return nil
 }
 
-// alone runs a step as a separate command.
-func (run Runner) alone(ctx context.Context, names *Names, st *Step) error {
+// runAlone runs a step as a separate command.
+func (run Runner) runAlone(ctx context.Context, names *Names, st *Step) error {
 	name, args, sudo := st.command(names)
 	name, args = coreutils.Carry(name, args)
 	out, err := run(ctx, st.action, sudo, name, args...)
 	if err != nil {
 		return err
 	}
-	return st.learn(names, out)
+	return st.recordNames(names, out)
 }

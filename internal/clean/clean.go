@@ -10,31 +10,31 @@ import (
 	"strings"
 )
 
-// kept are the sandbox's variables that its programs need: to be found and loaded, to
-// find the user's files, and the variable that identifies a process.
+// kept are the sandbox's variables that helper programs get: those that are needed to find
+// and load programs and to find the user's files, and the one that identifies a process.
 var kept = []string{"PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LD_LIBRARY_PATH", "GO_SANDBOX_COMMAND"}
 
-// fixed makes programs print messages in English, because this module parses them.
-const fixed = "LC_ALL=C"
+// english makes programs print messages in English, because this module parses them.
+const english = "LC_ALL=C"
 
-// split is the environment in the form that env -S splits. env replaces ${NAME}.
-var split = func() string {
+// splitEnv is the environment as one argument, which env -S splits. env replaces ${NAME}.
+var splitEnv = func() string {
 	var b strings.Builder
 	for _, name := range kept {
 		b.WriteString(name + "=${" + name + "} ")
 	}
-	return b.String() + fixed
+	return b.String() + english
 }()
 
-// shell is the alternative for an env without -S, such as BusyBox's. Prefer env: bash
-// reads BASH_ENV, SHELLOPTS and exported functions before any script of ours.
-var shell = func() string {
+// shellScript replaces env -S where env has no -S, as in BusyBox. env -S is better,
+// because bash would read BASH_ENV, SHELLOPTS and exported functions before the script.
+var shellScript = func() string {
 	var b strings.Builder
 	b.WriteString("exec env -i")
 	for _, name := range kept {
 		b.WriteString(" " + name + `="$` + name + `"`)
 	}
-	return b.String() + " " + fixed + ` "$@"`
+	return b.String() + " " + english + ` "$@"`
 }()
 
 // Run runs a program in a separate environment. command runs a command and returns its
@@ -53,12 +53,12 @@ func Run(name string, args []string, command func(name string, args []string) (e
 
 // program returns the command that runs a program in a separate environment.
 func program(name string, args ...string) (string, []string) {
-	return "env", append([]string{"-i", "-S", split, name}, args...)
+	return "env", append([]string{"-i", "-S", splitEnv, name}, args...)
 }
 
 // plain returns the alternative to program for an env without -S.
 func plain(name string, args ...string) (string, []string) {
-	return "sh", append([]string{"-c", shell, "sh", name}, args...)
+	return "sh", append([]string{"-c", shellScript, "sh", name}, args...)
 }
 
 // lacksSplit reports whether the command from program has failed, before anything ran,
@@ -80,10 +80,10 @@ func saidByEnv(message string) bool {
 	return path.Base(name) == "env"
 }
 
-// Of splits a command that Run made: before is the wrapper that makes the separate
-// environment, then come the program and its arguments. For any other command before is nil.
+// Of splits a command that Run made into the wrapper that sets the environment, the
+// program and its arguments. For any other command, before is nil.
 func Of(name string, args []string) (before []string, program string, rest []string) {
-	for _, before := range [][]string{{"env", "-i", "-S", split}, {"sh", "-c", shell, "sh"}} {
+	for _, before := range [][]string{{"env", "-i", "-S", splitEnv}, {"sh", "-c", shellScript, "sh"}} {
 		if n := len(before) - 1; name == before[0] && len(args) > n && slices.Equal(args[:n], before[1:]) {
 			return before, args[n], args[n+1:]
 		}
@@ -91,7 +91,7 @@ func Of(name string, args []string) (before []string, program string, rest []str
 	return nil, name, args
 }
 
-// Env returns the variables of the sandbox that such a program gets.
+// Env returns the environment of a helper program, given the sandbox's.
 func Env(env map[string]string) map[string]string {
 	own := map[string]string{}
 	for _, name := range kept {
@@ -99,7 +99,7 @@ func Env(env map[string]string) map[string]string {
 			own[name] = value
 		}
 	}
-	name, value, _ := strings.Cut(fixed, "=")
+	name, value, _ := strings.Cut(english, "=")
 	own[name] = value
 	return own
 }

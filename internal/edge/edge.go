@@ -27,7 +27,7 @@ const (
 type Error struct {
 	Status  int
 	Code    string
-	Message string // for people; empty if it says nothing else
+	Message string // for people; empty if it repeats the code
 	stopped error
 }
 
@@ -39,8 +39,8 @@ func (e *Error) Error() string {
 }
 
 // Is makes the error match the error for a stopped sandbox if the edge reports that. It
-// never matches the error for a missing one: a server can send the same response, and a
-// caller may give up a sandbox only because the API says so.
+// never matches the error for a missing sandbox, because a server in the sandbox can send
+// the same response. Only the API can tell a caller that a sandbox is gone.
 func (e *Error) Is(target error) bool {
 	return target == e.stopped && slices.Contains([]string{Stopped, Stopping, Snapshotting}, e.Code)
 }

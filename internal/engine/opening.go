@@ -17,9 +17,9 @@ type startContext struct {
 	cancel context.CancelCauseFunc
 
 	mu         sync.Mutex
-	known      bool
-	graceTimer *time.Timer
-	stop       func() bool
+	known      bool        // the command is known
+	graceTimer *time.Timer // nil before the caller's context ends
+	stop       func() bool // stops following the caller's context, or live
 }
 
 // newStartContext returns a context that ends grace after ctx, with the error of ctx,

@@ -76,7 +76,7 @@ type Result struct {
 	Copied
 	// Input is the error of Feed.
 	Input error
-	// Called tells whether Cancel was called, and Canceled is its error.
+	// Called reports whether Cancel was called, and Canceled is its error.
 	Called   bool
 	Canceled error
 	// Killed is the error of Kill.
@@ -136,7 +136,7 @@ func (r *Run) Supervise() Result {
 	}
 	s.waitKills()
 	if s.Live.Err() != nil {
-		s.res.Stream = nil // an effect of Abandon
+		s.res.Stream = nil // Abandon caused it
 	}
 	return s.res
 }

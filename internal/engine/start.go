@@ -55,9 +55,9 @@ func (b *Body) Secrets() any {
 	return map[string]any{"env": b.Secret}
 }
 
-// Mark sets TreeVariable for the process. Sudo drops the environment and may exec the program
-// that it starts, so Mark also passes the variable to that program: as an argument of sudo, or
-// if at is not zero, as argument number at, of the program env.
+// Mark sets TreeVariable for the process. Sudo drops the environment and may exec the
+// program that it starts. So Mark also passes the variable to that program: as an argument
+// of sudo or, if at is not zero, as an argument of the program env, at that index.
 func (b *Body) Mark(token string, at int) {
 	env := maps.Clone(b.Env)
 	if env == nil {
@@ -190,8 +190,8 @@ func (s *Start) startDetached(open context.Context) (*wire.Command, error) {
 	return &response.Command, nil
 }
 
-// send calls request. If the response does not show whether the command started, send looks
-// for the command. discard discards the response of another command.
+// send calls request. If the response does not show whether the command started, send
+// looks for the command. discard closes a response that belongs to another command.
 func (s *Start) send(ctx *startContext, discard func(), request func() (*wire.Command, error)) (*wire.Command, error) {
 	cmd, err := request()
 	if s.isIDRefused(err) {

@@ -31,7 +31,7 @@ func (u *Unread) Output() {
 	}
 	sig := unreadSignals[u.sent].sig
 	u.sent++
-	u.sends.Go(func() { u.Signal(sig) }) // further output shows whether the command continues
+	u.sends.Go(func() { u.Signal(sig) }) // if the command continues, its further output sends the next signal
 }
 
 // Wait waits for the signals in flight.

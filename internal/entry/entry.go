@@ -9,8 +9,8 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// Made refuses a handle that is nil or was not made by its package. The error is like the
-// client's for its own handles.
+// Made refuses a handle that is nil or was not made by its package. The error looks like
+// those of the client's own handles.
 func Made(made bool, pkg, what string) error {
 	if !made {
 		return fmt.Errorf("%s: %w: %s is nil, or was not made by this module", pkg, sandbox.ErrInvalid, what)

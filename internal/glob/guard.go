@@ -40,7 +40,8 @@ func (g *Guard) Keeps(name string, dir bool) bool {
 	return refused == ""
 }
 
-// refusedPart returns the path to refuse, which is name or a parent of it, or "".
+// refusedPart returns the path to refuse, which is name or a parent of it. It returns ""
+// if name may be written.
 func (g *Guard) refusedPart(name string, dir bool) string {
 	elems := strings.Split(name, "/")
 	for i, elem := range elems {
@@ -73,9 +74,9 @@ func (g *Guard) hasHead(dir string) bool {
 	return held
 }
 
-// repositories are the names that version control systems other than Git use for a repository.
-// Each of them runs programs that the repository names when a user, or a shell's prompt, requests
-// the status:
+// repositories are the names that version control systems other than Git use for a
+// repository. Each of them runs programs that the repository names when a user, or a
+// shell's prompt, requests the status:
 //
 //   - Mercurial and Sapling: hooks, aliases and extensions in .hg/hgrc and .sl/config
 //   - Jujutsu: a pager, a diff tool and fsmonitor in .jj/repo/config.toml
@@ -92,9 +93,9 @@ var repositories = map[string]bool{
 	".pijul": true, "_mtn": true, ".p4config": true,
 }
 
-// obeyedFiles are the names of files that editors, agents, shells and Git's hooks execute or
-// obey in a folder that the user has trusted before. It does not contain files such as .envrc and
-// .devcontainer, because their tools ask the user again after a change.
+// obeyedFiles are the names of files that editors, agents, shells and Git's hooks execute
+// or obey in a folder that the user has trusted before. It does not contain files such as
+// .envrc and .devcontainer, because their tools ask the user again after a change.
 var obeyedFiles = map[string]bool{
 	".vscode": true, ".idea": true, ".zed": true, ".fleet": true, ".helix": true, ".vim": true, ".nova": true,
 	".exrc": true, ".vimrc": true, ".nvimrc": true, ".lvimrc": true, ".nvim.lua": true, ".dir-locals.el": true, ".dir-locals-2.el": true,

@@ -1,6 +1,6 @@
-// Package inherited closes, in the processes that this one starts, files that this
-// process was itself started with and does not know: those that a shell, make or a
-// supervisor had open. Package os/exec passes them on.
+// Package inherited keeps new processes from inheriting unknown files. A shell, make or a
+// supervisor may have started this process with files that it had open, and package
+// os/exec passes them on.
 package inherited
 
 import (

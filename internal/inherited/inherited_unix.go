@@ -9,16 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// passedOn returns the descriptors that a new process would inherit. Go itself opens none
-// like that. Those near the limit of descriptors, or beyond a lowered limit, are set to
-// close on exec instead: package os/exec needs numbers above those that it closes.
+// passedOn returns the descriptors that a new process would inherit. Go itself opens no
+// such descriptors. A descriptor near the limit, or beyond a lowered limit, is not
+// returned but set to close on exec: package os/exec needs numbers above those that it
+// closes.
 func passedOn() (fds []int) {
 	const above = 32
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
 		limit.Cur = unix.RLIM_INFINITY
 	}
-	for _, fd := range open() {
+	for _, fd := range openDescriptors() {
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && fd > 2 && flags&unix.FD_CLOEXEC == 0 {
 			if uint64(fd)+above >= uint64(limit.Cur) {
 				unix.CloseOnExec(fd)
@@ -30,8 +31,8 @@ func passedOn() (fds []int) {
 	return fds
 }
 
-// open returns the descriptors in use, and perhaps others.
-func open() (fds []int) {
+// openDescriptors returns the descriptors in use, and perhaps others.
+func openDescriptors() (fds []int) {
 	dir, err := os.Open("/dev/fd")
 	if err == nil {
 		defer dir.Close()

@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// Hold keeps the Sweep of any process from removing a file, until release is called,
-// which may be after the file was closed, or until this process ends. It returns false if
-// another process holds the file. Release may be called in any case.
+// Hold keeps Sweep from removing a file, in any process, until release is called or this
+// process ends. The file may be closed earlier. Hold returns false if another process
+// holds the file. release may be called in any case.
 func Hold(f *os.File) (release func(), ok bool) {
 	fd, err := syscall.Dup(int(f.Fd()))
 	if err != nil {

@@ -61,7 +61,7 @@ func Resolve(name string) (Place, error) {
 			return Place{}, err
 		}
 		if !filepath.IsAbs(target) {
-			target = dir + string(filepath.Separator) + target // not cleaned: the element before a .. may be a link
+			target = dir + string(filepath.Separator) + target // not cleaned, because the element before a .. may be a link
 		}
 		at = target
 	}
@@ -77,8 +77,8 @@ func (p Place) Open() (*os.File, error) {
 	return openDescriptor(p.descriptor, p.Path)
 }
 
-// Settable returns a file's time, or the nearest one that package os can set. It counts
-// nanoseconds in 64 bits, so the range is from 1677 to 2262.
+// Settable returns a file's time, or the nearest one that package os can set. Package os
+// counts nanoseconds in 64 bits, so the range is from 1677 to 2262.
 func Settable(t time.Time) time.Time {
 	first, last := time.Unix(0, math.MinInt64), time.Unix(0, math.MaxInt64)
 	switch {

@@ -14,8 +14,8 @@ var tempName = regexp.MustCompile(`^\.download-[A-Z2-7]{26}$`)
 // IsTemp reports whether a name without a directory is from TempName.
 func IsTemp(name string) bool { return tempName.MatchString(name) }
 
-// Sweep removes the files with temporary names in a directory that no process holds,
-// which killed downloads have left. It ignores errors.
+// Sweep removes the temporary files that killed downloads have left in a directory. It
+// keeps files that a process holds, and ignores errors.
 func Sweep(dir *os.Root) {
 	d, err := dir.Open(".")
 	if err != nil {

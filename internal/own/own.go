@@ -24,16 +24,16 @@ func Run(ctx context.Context, on Runner, opts *sandbox.CommandOptions, name stri
 		o = *opts
 	}
 	o.Stdout = cmp.Or(o.Stdout, io.Discard)
-	said := &beginning{to: cmp.Or(o.Stderr, io.Discard)}
+	stderr := &heldWriter{to: cmp.Or(o.Stderr, io.Discard)}
 	err = clean.Run(name, args, func(name string, args []string) (int, string, error) {
-		said.held = nil // of a first attempt that env has refused
-		o.Stderr = said
+		stderr.held = nil // drop the message of env about a first attempt that it refused
+		o.Stderr = stderr
 		if done, err = on.RunCommand(ctx, name, args, &o); err != nil {
 			return 0, "", err
 		}
-		return done.ExitCode, string(said.held), nil
+		return done.ExitCode, string(stderr.held), nil
 	})
-	if flushErr := said.flush(); err == nil {
+	if flushErr := stderr.flush(); err == nil {
 		err = flushErr
 	}
 	if err != nil {
@@ -42,17 +42,18 @@ func Run(ctx context.Context, on Runner, opts *sandbox.CommandOptions, name stri
 	return done, nil
 }
 
-// beginning holds the first output until it is known whether env has written it.
-type beginning struct {
+// heldWriter holds the first output, because env may have written it. flush passes it on
+// to the writer.
+type heldWriter struct {
 	to     io.Writer
 	held   []byte
-	passed bool
+	passed bool // the held output was passed on
 }
 
 // maxHeld is longer than any message of env about an unknown option.
 const maxHeld = 4 << 10
 
-func (b *beginning) Write(p []byte) (int, error) {
+func (b *heldWriter) Write(p []byte) (int, error) {
 	if b.passed {
 		return b.to.Write(p)
 	}
@@ -62,7 +63,7 @@ func (b *beginning) Write(p []byte) (int, error) {
 	return len(p), b.flush()
 }
 
-func (b *beginning) flush() error {
+func (b *heldWriter) flush() error {
 	if b.passed || len(b.held) == 0 {
 		return nil
 	}

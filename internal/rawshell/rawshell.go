@@ -22,7 +22,7 @@ import (
 const Raw = "stty raw -echo -onlcr 2>/dev/null\n"
 
 // When the script is ready, it prints a greeting: a word between two marks.
-const before, after = "\x01sandbox-tunnel-", "\x02"
+const greetingStart, greetingEnd = "\x01sandbox-tunnel-", "\x02"
 
 // Greet returns the line of a script that prints a greeting.
 func Greet(word string) string { return `printf '\001sandbox-tunnel-` + word + `\002'` + "\n" }
@@ -35,7 +35,7 @@ type Stream struct {
 	*terminal.Shell
 	// Greeting is the word in the script's greeting.
 	Greeting string
-	rest     bytes.Buffer // what came after the greeting
+	rest     bytes.Buffer // output that arrived along with the greeting
 }
 
 // Read returns what the script writes after its greeting.
@@ -49,7 +49,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 // EndedError reports a script that ended before its greeting.
 type EndedError struct {
 	Code   int
-	Output string // as the sandbox has it: not to be printed
+	Output string // as the sandbox sent it: escape it before printing
 }
 
 func (e *EndedError) Error() string {
@@ -86,22 +86,22 @@ func open(ctx context.Context, sb *sandbox.Sandbox, name string, args []string) 
 		return nil, err
 	}
 	s := &Stream{Shell: sh}
-	if err := s.await(ctx); err != nil {
+	if err := s.awaitGreeting(ctx); err != nil {
 		_ = sh.Close() // always nil
 		return nil, err
 	}
 	return s, nil
 }
 
-// await reads up to the end of the greeting.
-func (s *Stream) await(ctx context.Context) error {
+// awaitGreeting reads up to the end of the greeting.
+func (s *Stream) awaitGreeting(ctx context.Context) error {
 	var seen []byte
 	buf := make([]byte, 4096)
 	for len(seen) < maxPreamble {
 		n, err := s.Shell.Read(buf)
 		seen = append(seen, buf[:n]...)
-		if _, from, ok := bytes.Cut(seen, []byte(before)); ok {
-			if word, rest, ok := bytes.Cut(from, []byte(after)); ok {
+		if _, from, ok := bytes.Cut(seen, []byte(greetingStart)); ok {
+			if word, rest, ok := bytes.Cut(from, []byte(greetingEnd)); ok {
 				s.Greeting = string(word)
 				s.rest.Write(rest)
 				return nil

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// Types that contain secrets have a method Format that calls String or Struct. Package fmt calls
-// Format for every verb, and also for a pointer inside another value. There it calls neither
-// String nor GoString and would print the fields.
+// Types that contain secrets have a method Format that calls String or Struct. Package fmt
+// calls Format for every verb, and also for a pointer inside another value. For such a
+// pointer it calls neither String nor GoString, and would print the fields.
 
 // String writes a type's description as fmt formats a string.
 func String(f fmt.State, verb rune, description string) {
@@ -24,8 +24,8 @@ func String(f fmt.State, verb rune, description string) {
 	_, _ = io.WriteString(f, description)
 }
 
-// Struct writes the exported fields of a struct, or of a pointer to one, like fmt for %v, %+v or
-// %#v. A tag limits what it shows of a field:
+// Struct writes the exported fields of a struct, or of a pointer to one, like fmt for %v,
+// %+v or %#v. A tag limits what it shows of a field:
 //
 //	secret:"value"  only whether there is a value
 //	secret:"names"  the keys of a map, or of a list of strings KEY=VALUE

@@ -44,7 +44,7 @@ func Serve(proxy *httputil.ReverseProxy, w http.ResponseWriter, r *http.Request)
 // reply writes the response of Serve.
 type reply struct {
 	http.ResponseWriter
-	request *requestBody // nil if it does not matter
+	request *requestBody // nil for a request without a body, or not over HTTP/1
 }
 
 func (w *reply) WriteHeader(status int) {
@@ -63,8 +63,8 @@ func (w *reply) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // requestBody records when it was read to its end.
 type requestBody struct {
 	io.ReadCloser
-	length, read int64 // length is -1 if it is not known
-	whole        atomic.Bool
+	length, read int64       // length is -1 if it is not known
+	whole        atomic.Bool // it was read to its end
 }
 
 func (b *requestBody) Read(p []byte) (int, error) {
