@@ -70,15 +70,15 @@ func (i interference) expected(op *Op) (sent int, succeeds, unknown bool) {
 	isObject := i.body != nil && (strings.HasPrefix(i.body(op), "{") && i.name != "half of the success" || i.name == "packed")
 	switch {
 	case i.status < 300 && i.body == nil && i.status != 200 && op.Bare:
-		return 1, true, false // which the API may say without a body
+		return 1, true, false // the API may send this success without a body
 	case i.status < 300 && isObject && op.Success == "{}":
-		return 1, true, false // any object is a success of these, and newer APIs may say more
+		return 1, true, false // any object is a success of these operations
 	case i.name == "another object's success" && namesNothing(op):
 		return 1, true, false // it looks the same as the requested object's
 	case op.Class == Safe && strings.Contains(i.header, "Location") && op.Method == http.MethodGet:
-		return 30, false, false // it is followed, here in a circle
+		return 30, false, false // the client follows the redirect, which leads back to itself
 	case op.Class == Safe && strings.Contains(i.header, "Location"):
-		return 1, false, false // it would become another operation
+		return 1, false, false // following the redirect would make it another operation
 	case op.Class == Safe:
 		return 3, false, false
 	}
@@ -91,7 +91,7 @@ func namesNothing(op *Op) bool {
 }
 
 // TestWhatStandsBetween tests every operation with every interference: safe operations are
-// retried, and the outcome of others is unknown. By day it tests one operation of each
+// retried, and the outcome of others is unknown. By default it tests one operation of each
 // method and class, with and without a stream.
 func TestWhatStandsBetween(t *testing.T) {
 	type kind struct {
@@ -117,7 +117,7 @@ func TestWhatStandsBetween(t *testing.T) {
 					f := failure{response: fmt.Sprintf("HTTP/1.1 %d X\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s", i.status, i.header, len(body), body)}
 					c := testClient(&http.Transport{DialContext: f.dialer(&attempts), DisableKeepAlives: true})
 					c.cfg.Refresh = func(context.Context, Auth) (Auth, bool) {
-						assert.Fail(t, "credentials were refreshed because of it")
+						assert.Fail(t, "credentials were refreshed because of an interference")
 						return Auth{}, false
 					}
 					req := &Request{Op: op, Path: values(op)}
@@ -139,9 +139,9 @@ func TestWhatStandsBetween(t *testing.T) {
 					fail, ok := errors.AsType[*Failure](err)
 					require.True(t, ok, "%v", err)
 					assert.Equal(t, unknown, fail.OutcomeUnknown())
-					assert.True(t, fail.Kind.Passing(), "it is taken for a refusal")
+					assert.True(t, fail.Kind.Passing(), "the failure looks like a refusal of the API")
 					assert.False(t, fail.Refused())
-					assert.NotRegexp(t, `it has no [^,]*[{}|\[\]=?]`, err.Error(), "our own notation")
+					assert.NotRegexp(t, `it has no [^,]*[{}|\[\]=?]`, err.Error(), "the error shows the notation of Op.Success")
 					if i.name == "page" && i.status != 304 {
 						assert.Equal(t, i.status, fail.Status)
 						assert.Contains(t, err.Error(), "text/html")

@@ -42,7 +42,7 @@ type Config struct {
 	// Observer receives events for operations and their requests. Events contain no
 	// secrets.
 	Observer observe.Observer
-	// Logger receives what no event has. Nil logs nothing.
+	// Logger receives records that belong to no event. Nil logs nothing.
 	Logger *slog.Logger
 	// Secrets records the tokens that are sent. They are redacted in the texts of
 	// responses and of the transport, as are those that Known adds.
@@ -156,7 +156,7 @@ func (c *Client) Stream(ctx context.Context, req *Request) (*http.Response, erro
 }
 
 // send performs an operation. It returns neither a response nor an error for a delete that
-// an earlier attempt has done.
+// an earlier attempt has completed.
 func (c *Client) send(ctx context.Context, a *attempts) (*http.Response, error) {
 	req := a.req
 	auth, err := c.cfg.Auth(ctx)

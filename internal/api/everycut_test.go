@@ -22,7 +22,7 @@ import (
 // framing is a way to mark the end of a response, and to break it off.
 type framing struct {
 	name string
-	// text returns a response of which only the first bytes arrive.
+	// text returns a whole response, which the test then cuts.
 	text func(status int, kind, body string) string
 }
 
@@ -50,8 +50,8 @@ type cutCase struct {
 	body   string
 }
 
-// cutCases returns a success and two refusals. The first half of each has another meaning
-// than the whole.
+// cutCases returns a success and two refusals. The first half of each response means
+// something else than the whole.
 func cutCases(op *Op) []cutCase {
 	kind := "application/json"
 	if op.Stream() {
@@ -64,9 +64,9 @@ func cutCases(op *Op) []cutCase {
 	}
 }
 
-// judgeCut checks the result of an operation whose first response was cut: a safe operation
-// is retried, and the outcome of others is unknown. read tells whether everything arrived
-// that the operation reads.
+// judgeCut checks the result of an operation whose first response was cut: a safe
+// operation is retried, and the outcome of others is unknown. read reports whether
+// everything that the operation reads has arrived.
 func judgeCut(t *testing.T, op *Op, what string, read bool, c cutCase, sent int64, err error) {
 	t.Helper()
 	fail, _ := errors.AsType[*Failure](err)
@@ -124,7 +124,7 @@ func TestEveryCut(t *testing.T) {
 				for n, c := range cutCases(op) {
 					text := f.text(c.status, c.kind, c.body)
 					from, head := 0, strings.Index(text, "\r\n\r\n")+4
-					if n > 0 { // the heads are alike
+					if n > 0 { // cut the header of one case only: all headers are alike
 						from = head
 					}
 					for at := from + i%stride(); at <= len(text); at += stride() {

@@ -19,15 +19,15 @@ const (
 // gate for each kind of request that the API counts separately. The API also counts the
 // requests of the team's other clients.
 type gate struct {
-	maxWait     time.Duration // of one operation; if it is not positive, none is held back
+	maxWait     time.Duration // total wait of one operation; if not positive, no operation waits
 	inFlightFor time.Duration // how long a request without a response counts as in flight
 	clock       *clock
 
 	mu                    sync.Mutex
-	maxInFlight, inFlight int       // requests in flight
-	limit, remaining      int       // as reported; remaining is valid until reset
-	reset, resetsAt       time.Time // when the limit is reset, by the service's clock and by ours
-	tickets               uint64
+	maxInFlight, inFlight int            // requests in flight
+	limit, remaining      int            // as reported; remaining is valid until reset
+	reset, resetsAt       time.Time      // when the limit is reset, by the service's clock and by ours
+	tickets               uint64         // number of tickets issued
 	queues                [2][]*attempts // operations with First, and others
 }
 
@@ -97,8 +97,8 @@ func (g *gate) admit() {
 }
 
 // release ends an attempt. h is the header of the API's own response, or nil if there was
-// none. It returns whether the request was refused by a spent limit and may wait for the
-// reset.
+// none. It reports whether the request was refused because the limit is used up, and may
+// wait for the reset.
 func (g *gate) release(ctx context.Context, a *attempts, h http.Header, refused bool) (spent bool) {
 	if g.maxWait <= 0 {
 		return false

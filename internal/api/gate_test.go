@@ -196,9 +196,9 @@ func TestResponseOrder(t *testing.T) {
 		whens := map[time.Duration]bool{}
 		for range 10 {
 			g, now := newGates(time.Hour, &clock{})[creations], time.Now()
-			for _, told := range []struct{ remaining, reset, left int }{{18, 3, 18}, {19, 3, 18}, {10, 3, 10}, {4, 6, 4}, {0, 3, 4}, {5, 6, 4}} {
-				g.update(rate(20, told.remaining, time.Duration(told.reset)*time.Second), false)
-				assert.Equal(t, told.left, g.remaining, "%+v", told)
+			for _, reported := range []struct{ remaining, reset, left int }{{18, 3, 18}, {19, 3, 18}, {10, 3, 10}, {4, 6, 4}, {0, 3, 4}, {5, 6, 4}} {
+				g.update(rate(20, reported.remaining, time.Duration(reported.reset)*time.Second), false)
+				assert.Equal(t, reported.left, g.remaining, "%+v", reported)
 			}
 			when := g.resetsAt.Sub(now)
 			assert.GreaterOrEqual(t, when, 6*time.Second)
@@ -222,7 +222,7 @@ func TestLimitsApart(t *testing.T) {
 		require.NoError(t, c.Do(t.Context(), &Request{Op: GetSession, Path: []string{"one"}}, nil))
 		assert.Less(t, time.Since(began), time.Second, "another limit")
 		require.NoError(t, c.Do(t.Context(), &Request{Op: CreateSandbox, Body: struct{}{}}, nil))
-		assert.Greater(t, time.Since(began), time.Second, "an operation of the same limit, of which no response had told")
+		assert.Greater(t, time.Since(began), time.Second, "an operation with the same limit, which none of its responses had reported")
 		assert.Zero(t, api.refused["create"])
 	})
 }
@@ -366,7 +366,7 @@ func TestOnlyTheAPITellsLimits(t *testing.T) {
 		fail, ok := errors.AsType[*Failure](err)
 		require.True(t, ok)
 		assert.True(t, fail.OutcomeUnknown())
-		assert.Equal(t, 1, n, "it may have created")
+		assert.Equal(t, 1, n, "a creation that may have taken effect is not retried")
 		require.Error(t, c.Do(t.Context(), &Request{Op: GetSandbox, Path: []string{"a"}}, nil))
 		assert.Equal(t, 4, n, "a read is retried")
 		assert.Less(t, time.Since(began), 10*time.Second)
@@ -376,12 +376,12 @@ func TestOnlyTheAPITellsLimits(t *testing.T) {
 // TestOddLimits: implausible limits hold no request back for long.
 func TestOddLimits(t *testing.T) {
 	for name, header := range map[string]func() http.Header{
-		"none":                  func() http.Header { return http.Header{} },
-		"without a limit":       func() http.Header { return http.Header{"X-Ratelimit-Remaining": {"0"}} },
-		"without a reset":       func() http.Header { return http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Limit": {"1"}} },
-		"a reset in ten years":  func() http.Header { return rate(1, 0, 10*365*24*time.Hour) },
-		"a reset in the past":   func() http.Header { return rate(1, 0, -time.Minute) },
-		"more left than at all": func() http.Header { return rate(1, 1000, time.Minute) },
+		"none":                     func() http.Header { return http.Header{} },
+		"without a limit":          func() http.Header { return http.Header{"X-Ratelimit-Remaining": {"0"}} },
+		"without a reset":          func() http.Header { return http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Limit": {"1"}} },
+		"a reset in ten years":     func() http.Header { return rate(1, 0, 10*365*24*time.Hour) },
+		"a reset in the past":      func() http.Header { return rate(1, 0, -time.Minute) },
+		"more left than the limit": func() http.Header { return rate(1, 1000, time.Minute) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -477,8 +477,8 @@ func TestLongRequestsHoldNothingUp(t *testing.T) {
 	})
 }
 
-// TestRateWaitIsLogged: a wait is logged when it begins, with the place in line, and
-// at info level once for all who wait for the same.
+// TestRateWaitIsLogged: a wait is logged when it begins, with the place in the queue.
+// Among requests that wait for the same reset, one record has info level.
 func TestRateWaitIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newLimitedAPI()

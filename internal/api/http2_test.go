@@ -104,7 +104,7 @@ func TestRedirects(t *testing.T) {
 	to = "http://api.test/moved"
 	require.NoError(t, c.Do(t.Context(), &Request{Op: StartCommand, Path: []string{"s"}, Body: struct{}{}}, nil))
 	require.Len(t, strangers, 1)
-	assert.Equal(t, "Bearer tok", strangers[0].Header.Get("Authorization"), "within the host the request goes on")
+	assert.Equal(t, "Bearer tok", strangers[0].Header.Get("Authorization"), "a redirect within the host keeps the credentials")
 }
 
 // TestEndlessRedirects: at most ten redirects are followed.

@@ -13,33 +13,33 @@ type Kind int
 
 // The kinds of failures.
 const (
-	Unjudged      Kind = iota
-	Refused            // the API refuses it for a reason that is not listed below
-	Broken             // no response, a truncated one, or a proxy's that could not forward the request
-	Foreign            // a refusal that is not from the API
-	TooMuch            // a success that is larger than the client accepts
-	Busy               // the API is temporarily unable
-	TimedOut           // the API or a proxy timed out
-	RateLimited        // too many requests
-	Stopped            // the session has ended
-	Stopping           // the session is ending
-	FilesGone          // the sandbox can't be resumed
-	SnapshotGone       // the snapshot does not exist
-	CommandEnded       // the command has ended
-	NotFound           // the object does not exist
-	ImageNotReady      // the image is still being prepared
-	QuotaExceeded      // the plan does not allow more
-	NoDrives           // the project may not use drives
-	Unauthorized       // the credentials do not allow it
-	NameTaken          // a sandbox of this name exists
-	Conflict           // it conflicts with an existing object
-	IDsRefused         // the service does not support chosen command IDs
-	InputRefused       // the service does not support input to running commands
-	InputClosed        // the command reads no more input
-	NoProgram          // the program does not exist in the sandbox
-	TimeLimit          // the plan's maximum session duration is reached
-	NoDirectory        // the working directory does not exist
-	FileError          // the message ends with the text of an errno
+	Unjudged      Kind = iota // not yet determined
+	Refused                   // the API refuses it for a reason that is not listed below
+	Broken                    // no response, a truncated one, or a proxy's that could not forward the request
+	Foreign                   // a refusal that is not from the API
+	TooMuch                   // a success that is larger than the client accepts
+	Busy                      // the API is temporarily unable
+	TimedOut                  // the API or a proxy timed out
+	RateLimited               // too many requests
+	Stopped                   // the session has ended
+	Stopping                  // the session is ending
+	FilesGone                 // the sandbox can't be resumed
+	SnapshotGone              // the snapshot does not exist
+	CommandEnded              // the command has ended
+	NotFound                  // the object does not exist
+	ImageNotReady             // the image is still being prepared
+	QuotaExceeded             // the plan does not allow more
+	NoDrives                  // the project may not use drives
+	Unauthorized              // the credentials do not allow it
+	NameTaken                 // a sandbox of this name exists
+	Conflict                  // it conflicts with an existing object
+	IDsRefused                // the service does not support chosen command IDs
+	InputRefused              // the service does not support input to running commands
+	InputClosed               // the command reads no more input
+	NoProgram                 // the program does not exist in the sandbox
+	TimeLimit                 // the plan's maximum session duration is reached
+	NoDirectory               // the working directory does not exist
+	FileError                 // the message ends with the text of an errno
 	numberOfKinds = iota
 )
 
@@ -52,7 +52,7 @@ var kindNames = [numberOfKinds]string{
 	InputRefused: "input_refused", InputClosed: "input_closed", NoProgram: "no_program", TimeLimit: "time_limit", NoDirectory: "no_directory", FileError: "file_error",
 }
 
-// String returns the kind as events have it.
+// String returns the kind as events show it.
 func (k Kind) String() string { return kindNames[k] }
 
 // retryPolicy says when a request is sent again after a failure.
@@ -181,8 +181,8 @@ func NeverStarted(message string) bool {
 	return strings.Contains(strings.ToLower(message), "no latest sandbox")
 }
 
-// StreamClosed reports whether the code of a record in a stream means that the session or
-// only the stream has ended.
+// StreamClosed reports whether the code of an error record in a stream means that the
+// service has closed the stream. The session may have ended, but need not.
 func StreamClosed(code string) bool { return code == "sandbox_stream_closed" }
 
 // FileErrno returns the errno for the code and message of an error about a file, or zero.

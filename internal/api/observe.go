@@ -29,7 +29,7 @@ type observation struct {
 }
 
 // startEvent reports the start of the operation or a part of it, and returns the context
-// for everything within.
+// for everything within it.
 func (a *attempts) startEvent(ctx context.Context, e observe.Event) (context.Context, Span) {
 	if !a.client.Observed() {
 		return ctx, Span{}
@@ -64,8 +64,8 @@ type namedResponse interface {
 	Names() (sandbox, session string)
 }
 
-// fillEvent adds the names in a successful response to an event: those of sandboxes without
-// a name from the caller, and the IDs of sessions.
+// fillEvent adds the names in a successful response to an event: the name of a sandbox
+// that the caller did not name, and the ID of a session.
 func (a *attempts) fillEvent(s *Span, succeeded bool) {
 	if out, ok := a.out.(namedResponse); ok && succeeded {
 		sandbox, session := out.Names()
@@ -132,19 +132,19 @@ func (a *attempts) finishRequest(err error) {
 	s.End(err)
 }
 
-// logWait logs that a request begins to wait for a rate limit, at a place in line: a
-// service at its rate limit looks as if it hung.
+// logWait logs that a request begins to wait for a rate limit, and its place in the queue.
+// Without the record, the program would look as if it hung.
 func (a *attempts) logWait(ctx context.Context, limit RateLimit, place int) {
 	level := slog.LevelDebug
 	if place == 1 && limit.Limit > 0 && limit.Remaining == 0 {
-		level = slog.LevelInfo // once for all who wait for the same
+		level = slog.LevelInfo // once for all requests that wait for the same reset
 	}
 	a.client.Log(ctx, level, "sandbox request waits for the rate limit", slog.String("operation", a.req.Op.Name),
 		slog.Int("place", place), slog.Int("rateRemaining", limit.Remaining), slog.Int("rateLimit", limit.Limit))
 }
 
-// Log logs what no event has. The texts are shown as names are, and must have no
-// secrets.
+// Log writes a record that belongs to no event. Strings among attrs are made printable.
+// They must not contain secrets.
 func (c *Client) Log(ctx context.Context, level slog.Level, message string, attrs ...slog.Attr) {
 	if c == nil || c.cfg.Logger == nil || !c.cfg.Logger.Enabled(ctx, level) {
 		return

@@ -15,9 +15,9 @@ import (
 // (golang.org/issue/47635), which may come from a server that has processed it.
 type onceTransport struct {
 	next http.RoundTripper
-	// http1 is set while responses use HTTP/1. There, net/http resends such a request only
-	// if no byte of it was written. If it couldn't resend, its error would not say that,
-	// and the outcome would be unknown.
+	// http1 is set while responses use HTTP/1. There, net/http resends such a request only if
+	// no byte of it was written, which is safe. Without the resend, its error would not say
+	// that nothing was written, and the outcome would be unknown.
 	http1 *atomic.Bool
 }
 
@@ -42,7 +42,7 @@ func (t onceTransport) send(req *http.Request, a *attempts) (*http.Response, err
 			return nil, err
 		}
 		a.wrote.Store(false)
-		// Most servers that are shutting down accept it on the next connection.
+		// A server that is shutting down usually accepts the request on the next connection.
 		if n > 1 && !Sleep(req.Context(), time.Second<<(n-2)) {
 			return nil, ContextError(req.Context())
 		}

@@ -106,10 +106,10 @@ func highPriority(o *Op) *Op {
 // The operations of the API. The comment of a Once operation says what a second delivery
 // does; docs/reliability.md says what a late one does.
 var (
-	// Creates a second sandbox, which costs and which nobody knows of. With a name the
-	// second delivery is refused, because the name is taken. The refusal does not tell
-	// whether the sandbox is ours, so GetOrCreate looks the name up and sets up only a
-	// sandbox with its own tag.
+	// Creates a second sandbox, which is billed although no caller has its name. If the
+	// caller chose a name, the second delivery is refused, because the name is taken. The
+	// refusal does not say whether the sandbox is ours, so GetOrCreate looks the name up and
+	// sets up only a sandbox with its own tag.
 	CreateSandbox = op("create sandbox", post, "/v3/sandboxes", Once, newSandbox)
 	// Creates a sandbox with a runtime, which the newer version of the route does not
 	// accept. Fork and snapshot use this version too, because later ones keep snapshots

@@ -95,8 +95,8 @@ func (e *LimitError) Error() string {
 // Unwrap returns Err.
 func (e *LimitError) Unwrap() error { return e.Err }
 
-// waitError returns an error if the limit is spent and is reset only after the request
-// stops waiting.
+// waitError returns an error if the limit is used up, and its reset comes too late for the
+// request to wait for it.
 func (g *gate) waitError(ctx context.Context, a *attempts) error {
 	wait := time.Until(g.resetsAt)
 	if g.remaining > 0 || wait <= 0 {
@@ -133,7 +133,8 @@ type notSentError struct{ error }
 
 func (e notSentError) Unwrap() error { return e.error }
 
-// scarce is the divisor of a limit below which polling slows down.
+// scarce defines when polling slows down: when less than one part in scarce of the limit
+// remains.
 const scarce = 10
 
 // maxPollPause is the longest pause between polls.
@@ -169,6 +170,7 @@ func (c *Client) storeLimit(op *Op, h http.Header) {
 	}
 }
 
-// Vouches reports whether a response has reported a rate limit. All responses of the API do,
-// unless a proxy drops the headers. Responses of proxies don't.
+// Vouches reports whether a response has reported a rate limit. If so, a response without
+// one is not the API's: all responses of the API report a rate limit, unless a proxy drops
+// the headers.
 func (c *Client) Vouches() bool { return c.sawLimit.Load() }

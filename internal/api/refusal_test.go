@@ -56,7 +56,7 @@ func TestRefused(t *testing.T) {
 		{"stopped", 410, `{"error":{"code":"sandbox_stopped","message":"Sandbox has stopped"}}`, true},
 		{"a page", 410, `<html>Gone</html>`, false},
 		{"an object that is not the API's", 410, `{"message":"Gone"}`, false},
-		{"gone without a word", 410, ``, false},
+		{"gone without a body", 410, ``, false},
 		{"stopping", 422, `{"error":{"code":"sandbox_stopping","message":"x"}}`, true},
 		{"snapshotting", 422, `{"error":{"code":"sandbox_snapshotting","message":"x"}}`, true},
 		{"another 422", 422, `{"error":{"code":"snapshot_region_mismatch","message":"x"}}`, false},
@@ -75,7 +75,7 @@ func TestRefused(t *testing.T) {
 		})
 	}
 	assert.False(t, (&Failure{Op: StartCommand, Kind: Stopped, Uncertain: true}).Refused(), "an earlier attempt may have acted")
-	assert.True(t, (&Failure{Op: WriteFiles, Kind: Stopped, Uncertain: true}).Refused(), "what may be done twice may be done in the next session")
+	assert.True(t, (&Failure{Op: WriteFiles, Kind: Stopped, Uncertain: true}).Refused(), "a safe operation may be repeated in the next session")
 }
 
 // TestKinds: each row of the table has an effect, and each kind has a row.
@@ -230,7 +230,7 @@ func TestUntrustedCertificate(t *testing.T) {
 	srv.StartTLS()
 	defer srv.Close()
 	transport := DefaultTransport()
-	transport.TLSHandshakeTimeout = 0 // after which it would be tried again
+	transport.TLSHandshakeTimeout = 0 // a timeout would be retried
 	defer transport.CloseIdleConnections()
 	base, err := url.Parse(srv.URL)
 	require.NoError(t, err)

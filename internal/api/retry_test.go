@@ -34,13 +34,13 @@ type failure struct {
 	sentOnce    int  // attempts of an operation that must not be done twice
 	status      int  // of the error; 0 for none
 	unknownOnce bool // whether the outcome of such an operation is unknown
-	streams     bool // a success for a stream, whose body is for the caller to read
+	streams     bool // for a stream it is a success, because the caller reads the body
 }
 
 const head = "Content-Type: application/json\r\nContent-Length: "
 
-// said is the end of a refusal of the API.
-const said = head + "43\r\n\r\n" + `{"error":{"code":"some_code","message":""}}`
+// refusalEnd is the end of a refusal of the API.
+const refusalEnd = head + "43\r\n\r\n" + `{"error":{"code":"some_code","message":""}}`
 
 var failures = []failure{
 	{name: "refused", refuse: true, sent: 3, sentOnce: 3},
@@ -50,17 +50,17 @@ var failures = []failure{
 	{name: "reset before the request is written", unwritten: true, sent: 3, sentOnce: 1, unknownOnce: true},
 	{name: "closed after the request", sent: 3, sentOnce: 1, unknownOnce: true},
 	{name: "garbage", response: "SSH-2.0-OpenSSH\r\n\r\n", sent: 3, sentOnce: 1, unknownOnce: true},
-	{name: "429", response: "HTTP/1.1 429 Slow Down\r\n" + said, sent: 3, sentOnce: 3, status: 429},
-	{name: "429 with Retry-After", response: "HTTP/1.1 429 Slow Down\r\nRetry-After: 2\r\n" + said, sent: 3, sentOnce: 3, status: 429},
-	{name: "429 with a long Retry-After", response: "HTTP/1.1 429 Slow Down\r\nRetry-After: 21\r\n" + said, sent: 1, sentOnce: 1, status: 429},
-	{name: "500", response: "HTTP/1.1 500 Oh\r\n" + said, sent: 3, sentOnce: 1, status: 500, unknownOnce: true},
-	{name: "503 with Retry-After", response: "HTTP/1.1 503 Oh\r\nRetry-After: 20\r\n" + said, sent: 3, sentOnce: 1, status: 503, unknownOnce: true},
-	{name: "503 with a long Retry-After", response: "HTTP/1.1 503 Oh\r\nRetry-After: 21\r\n" + said, sent: 1, sentOnce: 1, status: 503, unknownOnce: true},
-	{name: "504", response: "HTTP/1.1 504 Oh\r\n" + said, sent: 3, sentOnce: 1, status: 504, unknownOnce: true},
-	{name: "400", response: "HTTP/1.1 400 No\r\n" + said, sent: 1, sentOnce: 1, status: 400},
-	{name: "404", response: "HTTP/1.1 404 No\r\n" + said, sent: 1, sentOnce: 1, status: 404},
-	{name: "408", response: "HTTP/1.1 408 Late\r\n" + said, sent: 3, sentOnce: 1, status: 408, unknownOnce: true},
-	{name: "425", response: "HTTP/1.1 425 Early\r\n" + said, sent: 3, sentOnce: 1, status: 425},
+	{name: "429", response: "HTTP/1.1 429 Slow Down\r\n" + refusalEnd, sent: 3, sentOnce: 3, status: 429},
+	{name: "429 with Retry-After", response: "HTTP/1.1 429 Slow Down\r\nRetry-After: 2\r\n" + refusalEnd, sent: 3, sentOnce: 3, status: 429},
+	{name: "429 with a long Retry-After", response: "HTTP/1.1 429 Slow Down\r\nRetry-After: 21\r\n" + refusalEnd, sent: 1, sentOnce: 1, status: 429},
+	{name: "500", response: "HTTP/1.1 500 Oh\r\n" + refusalEnd, sent: 3, sentOnce: 1, status: 500, unknownOnce: true},
+	{name: "503 with Retry-After", response: "HTTP/1.1 503 Oh\r\nRetry-After: 20\r\n" + refusalEnd, sent: 3, sentOnce: 1, status: 503, unknownOnce: true},
+	{name: "503 with a long Retry-After", response: "HTTP/1.1 503 Oh\r\nRetry-After: 21\r\n" + refusalEnd, sent: 1, sentOnce: 1, status: 503, unknownOnce: true},
+	{name: "504", response: "HTTP/1.1 504 Oh\r\n" + refusalEnd, sent: 3, sentOnce: 1, status: 504, unknownOnce: true},
+	{name: "400", response: "HTTP/1.1 400 No\r\n" + refusalEnd, sent: 1, sentOnce: 1, status: 400},
+	{name: "404", response: "HTTP/1.1 404 No\r\n" + refusalEnd, sent: 1, sentOnce: 1, status: 404},
+	{name: "408", response: "HTTP/1.1 408 Late\r\n" + refusalEnd, sent: 3, sentOnce: 1, status: 408, unknownOnce: true},
+	{name: "425", response: "HTTP/1.1 425 Early\r\n" + refusalEnd, sent: 3, sentOnce: 1, status: 425},
 	{name: "a success that breaks off", response: "HTTP/1.1 200 OK\r\n" + head + "99\r\n\r\n{", sent: 3, sentOnce: 1, unknownOnce: true, streams: true},
 	{name: "a refusal that breaks off", response: "HTTP/1.1 400 No\r\n" + head + "99\r\n\r\n{", sent: 3, sentOnce: 1, status: 400, unknownOnce: true},
 }
@@ -154,7 +154,7 @@ func TestRetryClasses(t *testing.T) {
 					if op.Stream() {
 						_, err = c.Stream(t.Context(), req)
 						if f.streams {
-							f.status = 200 // its content type is not that of a stream
+							f.status = 200 // the content type is not that of a stream
 						}
 					} else {
 						err = c.Do(t.Context(), req, nil)
@@ -178,7 +178,7 @@ func TestRetryClasses(t *testing.T) {
 // TestDeleteAfterLostResponse: a delete succeeds if its response was lost and the retry finds
 // nothing. If the first attempt finds nothing, it fails.
 func TestDeleteAfterLostResponse(t *testing.T) {
-	notFound := failure{response: "HTTP/1.1 404 No\r\n" + said}
+	notFound := failure{response: "HTTP/1.1 404 No\r\n" + refusalEnd}
 	for _, lost := range []failure{{}, {response: "HTTP/1.1 502 Oh\r\n" + head + "2\r\n\r\n{}"}} {
 		synctest.Test(t, func(t *testing.T) {
 			var attempts atomic.Int64
@@ -203,7 +203,7 @@ func TestDeleteAfterLostResponse(t *testing.T) {
 // TestPauses checks the pauses between attempts with the fake clock.
 func TestPauses(t *testing.T) {
 	response := func(header string) failure {
-		return failure{response: "HTTP/1.1 429 Slow Down\r\n" + header + said}
+		return failure{response: "HTTP/1.1 429 Slow Down\r\n" + header + refusalEnd}
 	}
 	for _, tc := range []struct {
 		name     string
@@ -244,7 +244,7 @@ func TestCancelWhileWaiting(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
 		defer cancel()
 		var attempts atomic.Int64
-		f := failure{response: "HTTP/1.1 429 Slow Down\r\nRetry-After: 20\r\n" + said}
+		f := failure{response: "HTTP/1.1 429 Slow Down\r\nRetry-After: 20\r\n" + refusalEnd}
 		start := time.Now()
 		err := testClient(&http.Transport{DisableKeepAlives: true, DialContext: f.dialer(&attempts)}).
 			Do(ctx, &Request{Op: GetSandbox, Path: []string{"a"}}, nil)

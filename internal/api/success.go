@@ -57,8 +57,8 @@ func (t *term) wantedValue(req *Request) string {
 	return req.Op.placeholder(t.placeholder, req.Path)
 }
 
-// matches reports whether the decoded response to req meets the condition. If not, have is
-// the value instead.
+// matches reports whether the decoded response to req meets the condition. Otherwise, have
+// is the value that the response contains instead.
 func (t *term) matches(req *Request, response reflect.Value) (ok bool, have string) {
 	v := lookup(response, t.path)
 	if v.Kind() == reflect.String {

@@ -12,8 +12,8 @@ type TerminalDialer func(ctx context.Context, transport http.RoundTripper, addre
 
 // DialTerminal opens the terminal service of a sandbox's session and calls dial with the
 // client's transport. It resumes the sandbox if it is stopped. It returns the session's ID
-// and working directory. The client sets this variable for package terminal, so that only
-// programs with terminals link WebSockets.
+// and working directory. The client sets this variable for package terminal. Programs that
+// do not use terminals thus do not link the WebSocket package.
 var DialTerminal func(ctx context.Context, sandbox any, dial TerminalDialer) (session, cwd string, err error)
 
 // TerminalRefusal is a response other than the opening of a WebSocket.

@@ -52,7 +52,7 @@ func TestBracesOfArguments(t *testing.T) {
 	var got wire.CommandResponse
 	require.NoError(t, c.Do(t.Context(), &Request{Op: StartCommand, Path: []string{"s"}}, &got))
 	assert.True(t, got.Command.Args[0] == want)
-	assert.Equal(t, 7, *got.Command.ExitCode, "a number is a number")
+	assert.Equal(t, 7, *got.Command.ExitCode, "7.0 is decoded into an int")
 	var list wire.CommandsResponse
 	require.NoError(t, c.Do(t.Context(), &Request{Op: ListCommands, Path: []string{"s"}}, &list))
 	require.Len(t, list.Commands, 2)
@@ -77,7 +77,7 @@ func TestTooMuch(t *testing.T) {
 		head string
 		unit string
 	}{
-		// Objects and arguments; each night also in other places.
+		// The first two, objects and arguments, run by default. The slow run tests all.
 		{ListSandboxes, &wire.SandboxesPage{}, `{"sandboxes":[{}`, ",{}"},
 		{StartCommand, &wire.CommandResponse{}, `{"command":{"args":["`, "x"},
 		{ListSandboxes, &wire.SandboxesPage{}, `{"sandboxes":[`, " "},
@@ -118,8 +118,8 @@ func TestTooMuch(t *testing.T) {
 	}
 }
 
-// TestListings: a page is what encoding/json reads, and an error where that is one or
-// a part is missing.
+// TestListings: a page is decoded as by encoding/json. It is refused if encoding/json
+// fails, or if a part is missing.
 func TestListings(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, testListings) // refused responses are retried, with pauses
@@ -141,14 +141,14 @@ func testListings(t *testing.T) {
 	} {
 		c := testClient(roundTripper(func(*http.Request) (*http.Response, error) { return respond(200, text), nil }))
 		var got, want wire.SandboxesPage
-		wrong := json.Unmarshal([]byte(text), &want)
+		wantErr := json.Unmarshal([]byte(text), &want)
 		for _, part := range []string{`"sandboxes":[`, `"next":`} {
 			if !strings.Contains(strings.ReplaceAll(text, " ", ""), part) {
-				wrong = errors.New("not a page")
+				wantErr = errors.New("not a page")
 			}
 		}
 		err := c.Do(t.Context(), &Request{Op: ListSandboxes}, &got)
-		if assert.Equal(t, wrong == nil, err == nil, "%s: %v", text, err) && err == nil {
+		if assert.Equal(t, wantErr == nil, err == nil, "%s: %v", text, err) && err == nil {
 			assert.Equal(t, want, got, text)
 		}
 	}

@@ -34,7 +34,7 @@ func frame(kind, flags byte, stream uint32, payload ...byte) []byte {
 	return append(binary.BigEndian.AppendUint32(head, stream), payload...)
 }
 
-// http2Server is an HTTP/2 server that can do what net/http's can't.
+// http2Server is an HTTP/2 server that sends any frames, unlike net/http's.
 type http2Server struct {
 	requests atomic.Int64
 	// respond returns the frames to send after request n, from 1, and whether to close the
@@ -157,7 +157,7 @@ func TestUnprocessed(t *testing.T) {
 	})
 	t.Run("never", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			for _, op := range []*Op{StartCommand, KillCommand} { // the latter by net/http
+			for _, op := range []*Op{StartCommand, KillCommand} { // net/http itself resends KillCommand
 				srv := &http2Server{respond: func(_ int64, stream uint32) ([]byte, bool) { return reset(stream, codeRefused), false }}
 				err := srv.client(t).Do(t.Context(), &Request{Op: op, Path: values(op), Body: struct{}{}}, nil)
 				f, ok := errors.AsType[*Failure](err)
