@@ -7,17 +7,20 @@ import (
 	"slices"
 )
 
-// A command's log is text, in which bytes that are not UTF-8 are replaced. With Binary, a
-// shell in the sandbox encodes the output of the command, and a binaryDecoder decodes it
-// here.
+// The API returns a command's log as text, and replaces bytes that are not UTF-8. With
+// Binary, a shell in the sandbox encodes the output of the command, and a binaryDecoder
+// decodes it here.
 
-// binaryScript runs a program with both of its outputs encoded: each piece that can be
-// read at once is a line in base64, so that output does not wait for more of it.
-// The exit code is the program's. A signal to all processes is for the program: the
-// shells wait for it, and the encoders for the rest of its output. What the shells
-// say themselves, as of a program that was killed, is not output. What bash and the
-// loader say before the script runs, as of a missing locale, ends at a mark. The shell that
-// starts the program sets no variable: it would replace the program's of that name.
+// binaryScript runs a program and encodes both of its outputs. Each encoder reads what is
+// available and prints it as one line of base64, so that short output does not wait for
+// more. The script exits with the program's exit code.
+//
+// Its shells ignore signals, so a signal to all processes reaches only the program. The
+// shells then wait for the program, and the encoders for the rest of its output. Messages
+// of the shells, for example about a killed program, are discarded. Bash and the loader
+// may print messages before the script runs, for example about a missing locale:
+// binaryMark separates them from the output. The shell that starts the program sets no
+// variables, because they would replace the program's variables of the same names.
 const binaryScript = `(PATH=/usr/bin:/bin:$PATH; command -v dd && command -v base64) >/dev/null || { echo 'Binary needs the programs dd and base64' >&2; exit 127; }
 trap '' HUP INT QUIT PIPE ALRM TERM USR1 USR2
 e() { PATH=/usr/bin:/bin:$PATH
@@ -27,8 +30,8 @@ printf '\n:\n' >&3; printf '\n:\n' >&5
 { (trap - HUP INT QUIT PIPE ALRM TERM USR1 USR2; exec -- "$@" 3>&- 4>&- 5>&-) 2>&4 | e >&3 4>&- 5>&-; exit "${PIPESTATUS[0]}"; } 4>&1 | e >&5 3>&-
 exit "${PIPESTATUS[0]}"`
 
-// binaryWords are the words before the command. With -p, bash reads no BASH_ENV and
-// takes no functions from the environment, but passes it on.
+// binaryWords are the words before the wrapped command. With -p, bash ignores BASH_ENV and
+// the functions in the environment, but passes them on to the program.
 var binaryWords = []string{"bash", "-p", "-c", binaryScript, "bash"}
 
 // wrapBinary returns the command that runs another one with its output encoded.
@@ -53,16 +56,17 @@ const binaryMark = "\n:\n"
 // maxBeforeMark limits the output before the mark.
 const maxBeforeMark = 1 << 20
 
-// binaryDecoder decodes one output of such a command, which arrives in pieces.
+// binaryDecoder decodes one output stream of a command that binaryScript runs. It arrives
+// in pieces.
 type binaryDecoder struct {
-	before []byte // what came before the mark
-	begun  bool   // the mark has come
-	rest   []byte // less than four characters
+	before []byte // output before the mark
+	begun  bool   // the mark has arrived
+	rest   []byte // an incomplete group of four characters
 	out    []byte
 }
 
-// decode returns the bytes that a piece adds, which are valid until the next call. Bytes
-// that remain when the output ends were cut off with the command.
+// decode returns the bytes that a piece adds, which are valid until the next call. It
+// drops an incomplete group at the end of the output: the command was cut off there.
 func (d *binaryDecoder) decode(piece []byte) ([]byte, error) {
 	d.out = d.out[:0]
 	if !d.begun {

@@ -49,8 +49,8 @@ func TestBinaryDecoder(t *testing.T) {
 	assert.ErrorContains(t, err, "not encoded")
 }
 
-// TestBinaryEnvironment: a program started with Binary has the caller's variables, whatever
-// their names, and two more of bash.
+// TestBinaryEnvironment: a program started with Binary has the caller's variables,
+// whatever their names, and PWD and SHLVL of bash.
 func TestBinaryEnvironment(t *testing.T) {
 	needs.Programs(t, "bash", "dd", "base64")
 	want := map[string]bool{"PATH=" + os.Getenv("PATH"): true}
@@ -75,8 +75,8 @@ func TestBinaryEnvironment(t *testing.T) {
 	assert.Equal(t, want, got)
 }
 
-// FuzzBinaryDecoder: whatever a sandbox sends instead of base64 is an error or output that
-// is shorter than it, however it is cut, and nothing of it is kept.
+// FuzzBinaryDecoder decodes any text in two pieces. The decoder returns an error, or fewer
+// bytes than the text has. It keeps at most three characters.
 func FuzzBinaryDecoder(f *testing.F) {
 	for _, text := range []string{"", "QUJD\n", "QUJ\n", "QQ==QUJD\n", "====\n", "Q\nU", "\x00\xff"} {
 		f.Add([]byte(binaryMark+text), 1)

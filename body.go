@@ -17,7 +17,7 @@ type settings struct {
 	body body
 	// fields maps names in the body to options.
 	fields map[string]string
-	err    error // the first
+	err    error // the first error
 }
 
 func newSettings() *settings {
@@ -143,7 +143,7 @@ func timeoutToWire(field string, d time.Duration) (wire.Duration, error) {
 	return wire.Duration(d), checkRange(field, d, wire.MinTimeout, wire.MaxTimeout)
 }
 
-// opposite is for Ephemeral, which the API calls persistent.
+// opposite converts Ephemeral to the API's parameter persistent.
 func opposite(_ string, v bool) (bool, error) { return !v, nil }
 
 // networkToWire returns the network for an update: null for an empty ID, which removes
@@ -157,7 +157,7 @@ func networkToWire(_ string, id *string) (any, error) {
 
 func policyToWire(_ string, p *NetworkPolicy) (any, error) { return p.toWire() }
 
-// envToWire returns a map that encodes its values, unlike [Env].
+// envToWire returns a plain map, because [Env] encodes its values as redacted.
 func envToWire(field string, env Env) (map[string]string, error) {
 	return env, checkSandboxEnv(field, env)
 }

@@ -57,8 +57,8 @@ type ClientOptions struct {
 	// VERCEL_SANDBOX_BASE_URL is used, or else https://vercel.com/api. It must be
 	// an https URL, or an http URL of this machine: 127.0.0.1, [::1] or localhost.
 	//
-	// The Vercel CLI's login is never sent to an address from the environment
-	// that is not on vercel.com.
+	// If the address comes from the environment, the Vercel CLI's login is sent only to
+	// vercel.com and its subdomains.
 	BaseURL string
 	// AllowHTTP permits an http BaseURL for any host. Anyone who can observe
 	// the traffic can then read the credentials.
@@ -76,9 +76,9 @@ type ClientOptions struct {
 	// retries and repairs at warning level, and problems that need action at error level.
 	// Secrets and the arguments of commands are never logged. Nil disables logging.
 	Logger *slog.Logger
-	// MaxRetries is how often a failed request is retried, if it is retried at all;
-	// see the package documentation. Zero means twice; a negative number means not
-	// at all. Retries after a rate limit are counted apart; see MaxRateLimitWait.
+	// MaxRetries limits how often a failed request is retried. The package documentation says
+	// which requests are safe to retry. Zero means twice; a negative number means not at all.
+	// Retries after a rate limit are counted apart; see MaxRateLimitWait.
 	MaxRetries int
 	// RetryWait is the pause before the first retry. Zero means 400 ms. It doubles
 	// with each retry and is multiplied by a random factor between one and two.
@@ -113,11 +113,11 @@ type ClientOptions struct {
 	Hooks func(sb Info) (onCreate, onResume Hook)
 }
 
-// ReattachOptions is experimental: it limits how a command's output stream is
-// resumed after its connection broke, and how a command is searched for if the
-// response to its start was lost and the API can't be reached, which takes at most
-// 45 seconds. The limits apply to attempts without progress: a stream that advances a little
-// each time is resumed for as long as the command runs.
+// ReattachOptions is experimental. It limits how a command's output stream is resumed
+// after its connection broke. It also limits the search for a command if the response to
+// its start was lost and the API can't be reached. That search ends after 45 seconds at
+// the latest. The limits apply to attempts without progress: a stream that advances a
+// little each time is resumed for as long as the command runs.
 type ReattachOptions struct {
 	// Attempts is how often in a row a broken stream is reopened without
 	// progress. Zero means 20; a negative number disables resuming.
@@ -155,8 +155,8 @@ type Client struct {
 	secrets *redact.Known
 	// serverIDs is set if the service chooses the IDs of commands.
 	serverIDs atomic.Bool
-	// honoredIDs is set once the service has used an ID of ours. doubtedIDs is set if it
-	// has used another one before.
+	// honoredIDs is set once the service has used an ID that we generated. doubtedIDs is set
+	// if it probably used another ID instead.
 	honoredIDs, doubtedIDs atomic.Bool
 	// hooks is ClientOptions.Hooks.
 	hooks func(Info) (onCreate, onResume Hook)
@@ -314,7 +314,7 @@ func (c *Client) client() (*Client, error) {
 	return c, nil
 }
 
-// enter is the start of each call with a context, before it checks its arguments. It
+// Each call with a context begins with enter, before it checks its arguments. enter
 // refuses a nil or zero handle or client, the handle of a deleted sandbox, and a nil
 // context. It returns the client that makes the call's requests.
 func enter(ctx context.Context, on interface{ client() (*Client, error) }) (*Client, error) {
@@ -415,8 +415,8 @@ func with[T any](ctx context.Context, fn func(*Client) (T, error)) (T, error) {
 // or [*Drive].
 type Handle interface{ bind(*Client) }
 
-// Bind makes handles that came from JSON use c, which otherwise use
-// [DefaultClient]. It makes no request. Handles that are nil are left out.
+// Bind makes handles use c. Without it, handles that came from JSON use [DefaultClient].
+// It makes no request, and ignores nil handles.
 func (c *Client) Bind(handles ...Handle) {
 	for _, h := range handles {
 		if v := reflect.ValueOf(h); v.IsValid() && !v.IsNil() {

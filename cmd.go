@@ -32,8 +32,9 @@ import (
 //     signal's number, as in a shell;
 //   - output that is not UTF-8 needs the field Binary;
 //   - the output ends with the command: what its children write later is lost,
-//     unless Binary is set, and the two outputs are two streams even if both
-//     go to one writer.
+//     unless Binary is set;
+//   - standard output and standard error are two streams in the sandbox, even if
+//     both go to one writer.
 //
 // Output survives broken connections, as with [Sandbox.RunCommand]. A Cmd
 // cannot be reused after calling Run, Output or CombinedOutput. It is not safe
@@ -48,8 +49,8 @@ type Cmd struct {
 	// Env holds "key=value" entries that are added to the sandbox's
 	// environment. If a key appears more than once, the last value is used.
 	Env []string `secret:"names"`
-	// Dir is the working directory. Empty means the sandbox's own, which
-	// relative paths start from.
+	// Dir is the working directory. Empty means the sandbox's working directory. A relative
+	// Dir starts there.
 	Dir string
 	// Sudo runs the command as root.
 	Sudo bool
@@ -61,15 +62,13 @@ type Cmd struct {
 	// Stdin is the command's standard input; nil means none. It never appears
 	// in the command's arguments.
 	//
-	// Start uploads a reader of known length (a [bytes.Buffer], a regular file, or any
-	// other [io.Seeker]) to a file that only the command's user can read and that is
-	// removed when the command begins. That takes two more requests, one of which looks
-	// for the program during the upload. Any other reader is copied while the command
-	// runs, in requests of up to 512 KiB. Each byte is delivered once, as with
-	// [Command.Stdin]. As in package exec, Wait waits for a pending Read even after the
-	// command has ended, unless the context ends or WaitDelay has passed. Input that the
-	// command did not read is not an error, except for a command that refuses all input
-	// and runs on for a second: it was started without one.
+	// Start uploads a reader of known length (a [bytes.Buffer], a regular file, or any other
+	// [io.Seeker]) to a file that only the command's user can read and that is removed when
+	// the command begins. That takes two more requests, one of which looks for the program
+	// during the upload. Any other reader is copied while the command runs, in requests of up
+	// to 512 KiB. Each byte is delivered once, as with [Command.Stdin]. As in package exec,
+	// Wait waits for a pending Read even after the command has ended, unless the context ends
+	// or WaitDelay has passed. Input that the command did not read is not an error.
 	//
 	// If the service does not support input to running commands, such a reader
 	// makes Start fail with an error that matches [errors.ErrUnsupported]: read it
@@ -87,22 +86,21 @@ type Cmd struct {
 	ProcessState *ProcessState
 
 	// Cancel is called if the context ends while the command runs. It is set by
-	// CommandContext to kill the command and its children, by
-	// [Process.SignalTree]; nil does nothing. Its error is treated like that of
-	// Cancel in [exec.Cmd], except that one that matches [ErrChildren] is always
-	// part of the result.
+	// CommandContext to kill the command and its children, by [Process.SignalTree]; nil does
+	// nothing. Its error is treated like that of Cancel in [exec.Cmd]. However, an error that
+	// matches [ErrChildren] is always part of the result.
 	Cancel func() error
 	// WaitDelay limits how long Wait continues after the context or the command has ended:
-	// for a command that does not exit, for output that still arrives, and for a Stdin
-	// whose Read does not return. Children that hold the output open don't count, because
-	// the service ends the output with the command. With Binary they do, because the
-	// command ends with them. After WaitDelay a command that still runs is killed with its
-	// children. It is abandoned five seconds later if the API has not reported its end. If
-	// the kill may have failed, the error matches [ErrOutcomeUnknown] or [ErrChildren].
-	// Zero means no limit, except after a call of Cancel: then the command is killed and
-	// abandoned in the same way after 30 seconds, or abandoned after five if the API does
-	// not respond to the kill at all. Wait always waits for a pending Write to Stdout or
-	// Stderr.
+	// for a command that does not exit, for output that still arrives, and for a Stdin whose
+	// Read does not return. Children that hold the output open don't count, because the
+	// service ends the output with the command. With Binary they do count, because the
+	// command ends only when they do. After WaitDelay a command that still runs is killed
+	// with its children. It is abandoned five seconds later if the API has not reported its
+	// end. If the kill may have failed, the error matches [ErrOutcomeUnknown] or
+	// [ErrChildren]. Zero means no limit, except after a call of Cancel: then the command is
+	// killed and abandoned in the same way after 30 seconds, or abandoned after five if the
+	// API does not respond to the kill at all. Wait always waits for a pending Write to
+	// Stdout or Stderr.
 	WaitDelay time.Duration
 
 	ctx     context.Context
@@ -110,7 +108,7 @@ type Cmd struct {
 	started atomic.Bool
 	waited  bool
 	stdin   *pipe
-	runs    bool // Run was called
+	viaRun  bool // Run was called
 	outputs []*pipe
 	run     *execRun
 }
@@ -224,7 +222,7 @@ func (c *Cmd) args() []string {
 // Run starts the command and waits for it to end. If the exit code is not zero,
 // the error is of type [*ExitError].
 func (c *Cmd) Run() error {
-	c.runs = true
+	c.viaRun = true
 	if err := c.Start(); err != nil {
 		return err
 	}
@@ -241,7 +239,7 @@ func (c *Cmd) Output() ([]byte, error) {
 	var stdout bytes.Buffer
 	c.Stdout = &stdout
 	capture := c.Stderr == nil
-	var saver outputs.HeadTail // as much as in os/exec
+	var saver outputs.HeadTail // keeps as much as os/exec does
 	if capture {
 		c.Stderr = &saver
 	}
@@ -373,9 +371,9 @@ func (p *ProcessState) String() string {
 // and its output was lost as well, the error matches both.
 type ExitError struct {
 	*ProcessState
-	// Stderr holds the standard error of a command run by [Cmd.Output], if it
-	// was not otherwise collected, or of a step of [Sandbox.CreateUser] and others.
-	// Long output is reduced to its first and last 32 KiB.
+	// Stderr holds the standard error of a command run by [Cmd.Output] with a nil Stderr, or
+	// of a failed step of [Sandbox.CreateUser] and others. Long output is reduced to its
+	// first and last 32 KiB.
 	Stderr []byte
 }
 
@@ -397,9 +395,9 @@ func (u *User) LookPath(ctx context.Context, name string) (string, error) {
 	return lookPath(ctx, u, name, nil)
 }
 
-// lookFor prints the path of the program $1 for a command in the directory $2. It exits
-// with one code if there is none, and with another if it can't be executed.
-const lookFor = `p=$1 dir=$2; set -f
+// lookPathScript prints the path of the program $1 for a command in the directory $2. It
+// exits with 103 if there is no such program, and with 104 if it can't be executed.
+const lookPathScript = `p=$1 dir=$2; set -f
 case $p in
 */*) set -- "$p" ;;
 *) IFS=:; set --; for d in $PATH; do set -- "$@" "${d:-.}/$p"; done ;;
@@ -430,7 +428,7 @@ func lookPath(ctx context.Context, t target, name string, o *CommandOptions) (st
 		dir = path.Join(t.cwd(), dir)
 	}
 	sh := program{name: "/bin/sh", sudo: o.Sudo, env: o.Env, outlives: true}
-	done, err := sh.command(ctx, t, sh.name, []string{"-c", lookFor, "sh", name, dir})
+	done, err := sh.command(ctx, t, sh.name, []string{"-c", lookPathScript, "sh", name, dir})
 	switch {
 	case err != nil:
 		return "", err

@@ -33,7 +33,8 @@ type execRun struct {
 	// stdout and stderr are nil for unwanted output.
 	stdout, stderr io.Writer
 	pipes          []*pipe
-	// detached is set if the output is unwanted. It may be large, so it is not read.
+	// detached is set if the caller wants no output. The output is then not read, because it
+	// may be large.
 	detached  bool
 	stdin     io.Reader // copied while the command runs; nil for none
 	stdinPipe *pipe
@@ -58,16 +59,16 @@ type execRun struct {
 	stream  *follower     // the output from the start on; nil for none yet
 	waiting chan struct{} // closed by Wait
 	exited  chan struct{} // closed when the command's end is known, or can't become known
-	exit    sync.Once
-	done    chan struct{} // closed at the end; then:
+	once    sync.Once     // closes exited
+	done    chan struct{} // closed at the end, when err is set
 	err     error
 }
 
-// Start starts the command but does not wait for it to end. After a successful
-// call to Start, [Cmd.Wait] must be called. If the sandbox does not have the
-// program, the error is an [*exec.Error] that wraps [exec.ErrNotFound], and also
-// [fs.ErrNotExist] if Path has a slash; if Dir does not exist, it matches
-// [fs.ErrNotExist], and if the program can't be executed, [fs.ErrPermission].
+// Start starts the command but does not wait for it to end. After a successful call to
+// Start, [Cmd.Wait] must be called. If the sandbox does not have the program, the error is
+// an [*exec.Error] that wraps [exec.ErrNotFound], and also [fs.ErrNotExist] if Path has a
+// slash. The error matches [fs.ErrNotExist] if Dir does not exist, and [fs.ErrPermission]
+// if the program can't be executed.
 //
 // Start makes one request, and two more for a Stdin of known length. Wait continues to
 // read the output from the response to that request. If the context ends during the
@@ -109,11 +110,11 @@ func (c *Cmd) start() error {
 	ctx, e := client.beginCommand(c.ctx, c.on, c.Path, c.args())
 	r := &execRun{
 		ctx: ctx, client: client, event: e, on: c.on, name: c.Path, args: c.args(), options: o, stdout: c.Stdout, stderr: c.Stderr,
-		pipes: c.outputs, detached: !c.runs && c.Stdout == nil && c.Stderr == nil,
+		pipes: c.outputs, detached: !c.viaRun && c.Stdout == nil && c.Stderr == nil,
 		stdinPipe: c.stdin, cancel: c.Cancel, waitDelay: c.WaitDelay,
 		waiting: make(chan struct{}), exited: make(chan struct{}), done: make(chan struct{}),
 	}
-	r.options.KillOnCancel = true // a start that is not known yet when ctx ends
+	r.options.KillOnCancel = true // kill it even if ctx ends before the start is confirmed
 	r.live, r.abandon = context.WithCancel(context.WithoutCancel(ctx))
 	var in *input
 	if c.Stdin != nil {
@@ -167,18 +168,19 @@ func (r *execRun) launch(in *input) (err error) {
 }
 
 // startError returns the error of a command that did not start. For a missing program it
-// is that of package exec.
+// is the error that package exec returns.
 func (r *execRun) startError(err error) error {
 	if err != nil && r.ctx.Err() != nil {
 		return api.ContextError(r.ctx)
 	}
-	if e, ok := errors.AsType[*APIError](err); ok && e.judged() == api.NoProgram {
+	if e, ok := errors.AsType[*APIError](err); ok && e.errorKind() == api.NoProgram {
 		return missingProgram(r.name, e)
 	}
 	return err
 }
 
-// missingProgram returns the error of package exec. cause may be nil.
+// missingProgram returns the error that package exec returns for a missing program. cause
+// may be nil.
 func missingProgram(name string, cause *APIError) error {
 	e := notFoundError{exec.ErrNotFound}
 	if cause != nil {
@@ -190,7 +192,7 @@ func missingProgram(name string, cause *APIError) error {
 	return &exec.Error{Name: name, Err: e}
 }
 
-// notFoundError matches exec.ErrNotFound and the errors that it wraps.
+// notFoundError matches all errors in its list, one of which is exec.ErrNotFound.
 type notFoundError []error
 
 func (e notFoundError) Error() string {
@@ -202,7 +204,8 @@ func (e notFoundError) Error() string {
 
 func (e notFoundError) Unwrap() []error { return e }
 
-// finishEvent ends the event of the run. An exit code is not an error here.
+// finishEvent ends the event of the run. A non-zero exit code is not an error of the
+// event.
 func (r *execRun) finishEvent(err error) {
 	e := r.event
 	if cmd := r.remote; cmd != nil {
@@ -220,7 +223,7 @@ func (r *execRun) finishEvent(err error) {
 	endEvent(&e, err)
 }
 
-// supervise waits for the end of the command and of everything that is copied.
+// supervise waits until the command has ended and its input and output are copied.
 func (r *execRun) supervise() {
 	run := &engine.Run{
 		Ctx: r.ctx, Live: r.live, Abandon: r.abandon, Cancel: r.cancel, WaitDelay: r.waitDelay,
@@ -236,7 +239,7 @@ func (r *execRun) supervise() {
 		Alone: ErrChildren,
 		OnEnd: r.setEnd, CloseOutput: r.closePipes,
 		OnOutput: func() {
-			r.exit.Do(func() { close(r.exited) })
+			r.once.Do(func() { close(r.exited) })
 			for _, p := range r.pipes {
 				p.end() // readers get the end of the data
 			}
@@ -255,7 +258,7 @@ func (r *execRun) supervise() {
 	}
 	res := run.Supervise()
 	r.finish(res, run.Cancellation(res, func(err error) error {
-		if left := r.remote.stillRunning(err); left != nil && run.Silent(err) {
+		if left := r.remote.stillRunningError(err); left != nil && run.Silent(err) {
 			err = left
 		}
 		return errCancelling(err)
@@ -342,7 +345,7 @@ func (r *execRun) setEnd(data *wire.Command) {
 		return
 	}
 	r.state = &ProcessState{code: *data.ExitCode}
-	r.exit.Do(func() { close(r.exited) })
+	r.once.Do(func() { close(r.exited) })
 }
 
 func (r *execRun) closePipes() {
@@ -356,11 +359,11 @@ func (r *execRun) finish(res engine.Result, cancelErr error) {
 	r.mu.Lock()
 	state := r.state
 	r.mu.Unlock()
-	r.exit.Do(func() { close(r.exited) })
+	r.once.Do(func() { close(r.exited) })
 	_, lost := errors.AsType[*engine.InputError](res.Input)
 	switch {
 	case lost:
-		r.err = joinErrors(res.Input, r.remote.stillRunning(res.Killed))
+		r.err = joinErrors(res.Input, r.remote.stillRunningError(res.Killed))
 	case state != nil && !state.Success():
 		r.err = &ExitError{ProcessState: state}
 		if res.Stream != nil {
@@ -371,14 +374,14 @@ func (r *execRun) finish(res engine.Result, cancelErr error) {
 		if errors.Is(res.Canceled, ErrChildren) {
 			r.err = joinErrors(r.err, errCancelling(res.Canceled))
 		} else {
-			r.err = joinErrors(r.err, r.remote.stillRunning(res.Killed))
+			r.err = joinErrors(r.err, r.remote.stillRunningError(res.Killed))
 		}
 	case cancelErr != nil:
 		r.err = cancelErr
 	case state == nil && res.Stream != nil:
 		r.err = res.Stream
 	case state == nil && r.ctx.Err() != nil:
-		r.err = joinErrors(r.ctx.Err(), r.remote.stillRunning(res.Killed))
+		r.err = joinErrors(r.ctx.Err(), r.remote.stillRunningError(res.Killed))
 	case res.Overrun:
 		r.err = exec.ErrWaitDelay
 	case res.Stream != nil:
@@ -474,7 +477,7 @@ func (r *execRun) signal(ctx context.Context, sig Signal, send func(*Command, co
 
 func errCancelling(err error) error { return fmt.Errorf("exec: canceling Cmd: %w", err) }
 
-// execTarget is what a Cmd runs on: a Sandbox, a Session or a User.
+// execTarget is a Sandbox, a Session or a User, on which a Cmd runs.
 type execTarget interface {
 	target
 	// onSession performs the steps of a start. If the target is a sandbox, which may be
@@ -508,8 +511,8 @@ const largeInput = 32 << 20
 // Smaller files are read, because files in /proc and /sys report any size.
 const trustedSize = 64 << 10
 
-// knownInput returns the input if its length is known without waiting for
-// anything, and nil otherwise.
+// knownInput returns r as an input if its length can be determined without waiting.
+// Otherwise it returns nil.
 func knownInput(r io.Reader) (*input, error) {
 	if b, ok := r.(*bytes.Buffer); ok {
 		r = bytes.NewReader(b.Next(b.Len()))

@@ -31,15 +31,14 @@ type Command struct {
 
 	bound
 	data wire.Command
-	// kept is the output, if this handle holds it.
-	kept *output
-	// fetching is held by the call that fetches the output.
+	// cached is the output, if this handle holds it.
+	cached *output
+	// fetching is not nil while a call fetches the output. That call closes the channel.
 	fetching chan struct{}
 	// pump copies the output of a detached command to its writers. It is nil without
 	// writers.
 	pump *pump
-	// release stops killing the command when its context ends. It is nil if nothing does
-	// that, or no longer.
+	// release, if not nil, stops the goroutine that kills the command when its context ends.
 	release func() bool
 	// stdinOpen is set while there is a writer for standard input. stdinAt is the
 	// position of the next byte if stdinKnown is set. stdinNone is set for a command that
@@ -59,9 +58,9 @@ type CommandResult struct {
 	ExitCode int
 	// Duration is how long it ran; zero if the API did not report it.
 	Duration time.Duration
-	// TimedOut is set if the command ended by SIGKILL and had run as long as its Timeout.
-	// The service does not say why a command ended. TimedOut is known only for a Command
-	// from the call that started it.
+	// TimedOut is set if the command had run as long as its Timeout and was ended by SIGKILL.
+	// The service itself does not say why a command ended. TimedOut is set only for a Command
+	// that this process has started, not for one that was looked up.
 	TimedOut bool
 }
 
@@ -232,7 +231,7 @@ func (c *Command) WaitOutput(ctx context.Context) error {
 // Done returns a channel that is closed when [Command.Wait] would return, for use in a
 // select: after the command or ctx has ended, or after an error. Wait then returns the
 // result, without a request if the command has ended. Done makes the requests of Wait in a
-// goroutine, which ends with them.
+// goroutine, which ends when Wait would return.
 func (c *Command) Done(ctx context.Context) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
@@ -321,8 +320,8 @@ func (c *Command) output(ctx context.Context, get func(*output) (string, bool)) 
 	}
 	for {
 		c.mu.Lock()
-		if c.kept != nil {
-			if text, ok := get(c.kept); ok {
+		if c.cached != nil {
+			if text, ok := get(c.cached); ok {
 				c.mu.Unlock()
 				return text, nil
 			}
@@ -337,7 +336,7 @@ func (c *Command) output(ctx context.Context, get func(*output) (string, bool)) 
 		}
 		select {
 		case <-busy:
-			// kept shows whether the other call succeeded.
+			// cached shows whether the other call succeeded.
 		case <-ctx.Done():
 			return "", api.ContextError(ctx)
 		}
@@ -356,7 +355,7 @@ func (c *Command) output(ctx context.Context, get func(*output) (string, bool)) 
 	if err != nil {
 		return "", err
 	}
-	c.kept = all
+	c.cached = all
 	text, _ := get(all)
 	return text, nil
 }
@@ -380,9 +379,9 @@ func (c *Command) serialized() serializedCommand {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := serializedCommand{SandboxID: c.session, Cmd: c.data}
-	if c.kept != nil {
-		stdout, ok1 := c.kept.stdout()
-		stderr, ok2 := c.kept.stderr()
+	if c.cached != nil {
+		stdout, ok1 := c.cached.stdout()
+		stderr, ok2 := c.cached.stderr()
 		if ok1 && ok2 {
 			s.Output = &serializedStreams{stdout, stderr}
 		}
@@ -396,11 +395,11 @@ func (c *Command) revive(s *serializedCommand) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.c, c.session, c.data, c.kept = nil, s.SandboxID, s.Cmd, nil
+	c.c, c.session, c.data, c.cached = nil, s.SandboxID, s.Cmd, nil
 	if s.Output != nil {
-		c.kept = &output{}
-		c.kept.add(Stdout, []byte(s.Output.Stdout))
-		c.kept.add(Stderr, []byte(s.Output.Stderr))
+		c.cached = &output{}
+		c.cached.add(Stdout, []byte(s.Output.Stdout))
+		c.cached.add(Stderr, []byte(s.Output.Stderr))
 	}
 	return nil
 }

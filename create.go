@@ -16,9 +16,9 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// CreateOptions describes a new sandbox. The zero value leaves the name, size
-// and timeout to the platform and uses its universal image. Values that the API
-// accepts on no plan are refused with [ErrInvalid] before any request.
+// CreateOptions describes a new sandbox. The zero value leaves the name, size and timeout
+// to the platform and uses its universal image. A value that the API would refuse on every
+// plan is refused before any request, with [ErrInvalid].
 type CreateOptions struct {
 	// Name identifies the sandbox within the project: at most 128 letters,
 	// digits, - and _. If empty, the API chooses one. Choosing a name is safer:
@@ -40,10 +40,10 @@ type CreateOptions struct {
 	// 2.
 	VCPUs int
 	// Image is the image of the sandbox: one in the project's registry, or one of the
-	// platform's, which are named vercel/sandbox/ and then universal, node:26, node:24,
-	// node:22, python:3.14, ubuntu or arch. The platform's images have the user ubuntu,
-	// with sudo, and the working directory /vercel. Empty means universal, or the image
-	// of the Source.
+	// platform's, whose names are vercel/sandbox/ followed by universal, node:26, node:24,
+	// node:22, python:3.14, ubuntu or arch. The platform's images have the user ubuntu, with
+	// sudo, and the working directory /vercel. Empty means universal, or the image of the
+	// Source.
 	Image string
 	// Runtime, such as "node24", is the predecessor of Image, deprecated
 	// by the platform. It can't be combined with Image.
@@ -133,7 +133,7 @@ func (c *Client) Create(ctx context.Context, opts *CreateOptions) (*Sandbox, err
 	return sb, nil
 }
 
-// withHooks returns the options. Where they have no hook, it sets the client's.
+// withHooks returns the options. If they lack a hook, the client's is used.
 func (c *Client) withHooks(o CreateOptions) CreateOptions {
 	o.OnCreate, o.OnResume = c.hooksOr(o.OnCreate, o.OnResume, func() Info { return Info{Name: o.Name, Tags: o.Tags} })
 	return o
@@ -251,8 +251,8 @@ func (e Env) MarshalJSON() ([]byte, error) {
 	return json.Marshal(shown)
 }
 
-// checkExtra refuses parameters that can't be sent. It also refuses those that have a
-// field of their own: known maps them to the names of the fields.
+// checkExtra refuses parameters that can't be sent, and parameters that have a field of
+// their own: known maps those to the names of the fields.
 func checkExtra(at string, extra map[string]any, known map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(extra)) {
 		if field, ok := known[name]; ok {
@@ -265,10 +265,10 @@ func checkExtra(at string, extra map[string]any, known map[string]string) error 
 	return nil
 }
 
-// private returns the parameters that are not part of the documented API: their names
-// begin with two underscores. Like the official client, GetOrCreate sends them with the
+// undocumented returns the parameters whose names begin with two underscores: they are not
+// part of the documented API. Like the official client, GetOrCreate sends them with the
 // request that looks for the sandbox, too.
-func private(extra map[string]any) map[string]any {
+func undocumented(extra map[string]any) map[string]any {
 	extra = maps.Clone(extra)
 	maps.DeleteFunc(extra, func(name string, _ any) bool { return !strings.HasPrefix(name, "__") })
 	return extra
@@ -314,8 +314,8 @@ type ForkOptions struct {
 	Image string
 	// WaitForImage waits until a pushed image is prepared, as in [CreateOptions].
 	WaitForImage bool
-	// Region is where sessions are started, and has to be that of the source's
-	// snapshot. FailoverRegions are used when that is not possible.
+	// Region is where sessions are started, and has to be that of the source's snapshot.
+	// FailoverRegions are used if a session can't start there.
 	Region          string
 	FailoverRegions []string
 	// NetworkID is the ID of the Secure Compute network that the fork joins.
@@ -405,16 +405,16 @@ func (s *Sandbox) notSaved(ctx context.Context, source string) error {
 }
 
 const (
-	// creationLimit limits the wait for another caller's creation, for example from a
-	// large source. The pauses grow to slowestLook.
-	creationLimit = 10 * time.Minute
-	slowestLook   = 5 * time.Second
-	// maxCreates limits how often a creation is sent if no response arrives and the
-	// sandbox can't be found. A second creation does no harm: the service uses a name
-	// only once, and the mark shows which sandbox is ours.
+	// creationLimit limits the wait for another caller's creation, for example from a large
+	// source. The pauses between lookups grow to maxLookupPause.
+	creationLimit  = 10 * time.Minute
+	maxLookupPause = 5 * time.Second
+	// maxCreates limits how often a creation is sent if no response arrives and the sandbox
+	// can't be found. A second creation does no harm: the service uses a name only once, and
+	// the tag creationMark shows which sandbox is ours.
 	maxCreates = 3
-	// maxRounds limits how often GetOrCreate starts again for any reason but another
-	// caller's creation.
+	// maxRounds limits how often GetOrCreate starts over. It does not end a wait for another
+	// caller's creation, which creationLimit limits.
 	maxRounds = 20
 )
 
@@ -426,10 +426,10 @@ const (
 // The options describe a new sandbox; an existing one is returned as it is.
 // [Sandbox.Info] shows its settings, and [Sandbox.Update] changes them.
 //
-// The call that creates the sandbox runs OnCreate. Other calls with an OnCreate,
-// in all processes, return once it has succeeded; see [Hook]. If it fails, the
-// sandbox is deleted and the error returned. The other calls wait because of a
-// tag of the sandbox, which leaves four tags for you.
+// The call that creates the sandbox runs OnCreate. Other calls with an OnCreate, in all
+// processes, return once it has succeeded; see [Hook]. If it fails, the sandbox is deleted
+// and the error returned. A tag of the sandbox makes the other calls wait, which leaves
+// four tags for you.
 //
 // The error matches [ErrReplaced] if another client had just replaced a sandbox
 // without files, and GetOrCreate then deleted the replacement.
@@ -456,7 +456,7 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 	if o.OnCreate != nil {
 		owner = markPrefix + rand.Text()
 	}
-	var lastErr error // the reason for the present round
+	var lastErr error // why the previous round failed
 	creates, waited := 0, time.Duration(0)
 	for round := 0; ; round++ {
 		sb, retry, err := c.getOrCreate(ctx, name, &o, owner)
@@ -476,7 +476,7 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 			return nil, err
 		}
 		lastErr = err
-		pause := c.api.PollPause(api.GetSandbox, max(pollInterval, min(waited/20, slowestLook)))
+		pause := c.api.PollPause(api.GetSandbox, max(pollInterval, min(waited/20, maxLookupPause)))
 		waited += pause
 		if !api.Sleep(ctx, pause) {
 			return nil, &RequestError{operation: api.GetSandbox.Name, sandbox: name, Err: joinErrors(api.ContextError(ctx), lastErr)}
@@ -488,18 +488,18 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts *CreateOptio
 // that name may exist but can't be found: another client may be creating it, or the
 // response to our own creation was lost.
 func (c *Client) getOrCreate(ctx context.Context, name string, o *CreateOptions, owner string) (sb *Sandbox, retry bool, err error) {
-	get := &GetOptions{NoResume: o.NoResume, OnResume: o.OnResume, Extra: private(o.Extra)}
-	// Only an error of the request itself counts: a hook's error says nothing about this
-	// sandbox.
+	get := &GetOptions{NoResume: o.NoResume, OnResume: o.OnResume, Extra: undocumented(o.Extra)}
+	// lookUp calls no hook: the error of a hook would say nothing about whether the sandbox
+	// exists.
 	sb, err = c.lookUp(ctx, name, get)
 	switch {
 	case err == nil:
 		return sb.complete(ctx, o, owner, sb.mark())
 	case errors.Is(err, ErrNotFound):
 	case errors.Is(err, ErrSnapshotNotFound):
-		replaced, roomErr := c.makeRoom(ctx, name)
-		if roomErr != nil {
-			return nil, false, roomErr
+		replaced, deleteErr := c.deleteWithoutFiles(ctx, name)
+		if deleteErr != nil {
+			return nil, false, deleteErr
 		}
 		if replaced {
 			return nil, true, err
@@ -554,9 +554,9 @@ func (s *Sandbox) complete(ctx context.Context, o *CreateOptions, owner, mark st
 	return s, false, nil
 }
 
-// makeRoom deletes a sandbox whose files are gone, unless another client has already
-// replaced it.
-func (c *Client) makeRoom(ctx context.Context, name string) (replaced bool, err error) {
+// deleteWithoutFiles deletes a sandbox whose files are gone, unless another client has
+// already replaced it.
+func (c *Client) deleteWithoutFiles(ctx context.Context, name string) (replaced bool, err error) {
 	project, err := c.projectID(ctx)
 	if err != nil {
 		return false, err
@@ -587,11 +587,11 @@ func (c *Client) makeRoom(ctx context.Context, name string) (replaced bool, err 
 // session.
 func neverStarted(err error) bool {
 	e, ok := errors.AsType[*APIError](err)
-	return ok && e.judged() == api.NotFound && api.NeverStarted(e.Message)
+	return ok && e.errorKind() == api.NotFound && api.NeverStarted(e.Message)
 }
 
 // nameTaken reports whether a create was refused because of the name.
 func nameTaken(err error) bool {
 	e, ok := err.(*APIError)
-	return ok && !e.unknown && e.judged() == api.NameTaken
+	return ok && !e.unknown && e.errorKind() == api.NameTaken
 }

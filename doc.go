@@ -20,8 +20,8 @@
 //
 //   - [Sandbox]: a named virtual machine. Its files outlive the machine unless it
 //     is ephemeral; the next call starts a stopped one.
-//   - [CreateOptions]: what a new sandbox is made of, for [Create] and
-//     [GetOrCreate]; [ForkOptions] are for [Fork].
+//   - [CreateOptions]: the settings of a new sandbox, for [Create] and [GetOrCreate];
+//     [ForkOptions] are for [Fork].
 //   - [CommandResult]: the exit code and output of a program that
 //     [Sandbox.RunCommand] ran to its end.
 //   - [Command]: a program that runs, from [Sandbox.StartCommand]: its log, its
@@ -37,11 +37,11 @@
 //
 // # Credentials
 //
-// [auth.Default] looks for credentials where the official tools do, in this
-// order: an access token in the environment (VERCEL_AUTH_TOKEN, or VERCEL_TOKEN
-// with VERCEL_TEAM_ID and VERCEL_PROJECT_ID); the OIDC token of the request that
-// is being served; the OIDC token in the file that VERCEL_OIDC_TOKEN_FILE names,
-// or in VERCEL_OIDC_TOKEN, refreshed before it expires; VERCEL_TOKEN with the linked project. [auth.Token] takes an access
+// [auth.Default] looks for credentials where the official tools do, in this order: an
+// access token in the environment (VERCEL_AUTH_TOKEN, or VERCEL_TOKEN with VERCEL_TEAM_ID
+// and VERCEL_PROJECT_ID); the OIDC token of the request that is being served; the OIDC
+// token in the file that VERCEL_OIDC_TOKEN_FILE names, or in VERCEL_OIDC_TOKEN, refreshed
+// before it expires; VERCEL_TOKEN with the linked project. [auth.Token] takes an access
 // token and finds its project; [ClientOptions] takes any other [auth.Provider]. Every
 // request asks the provider, so a handle can live for weeks.
 //
@@ -55,25 +55,26 @@
 //	network policy
 //	run and start command, snapshot,               only if nothing      retried  not retried
 //	extend timeout, create and fork                was sent
-//	delete of a sandbox, signals, mkdir            as above, then settled by looking
+//	delete of a sandbox, signals, mkdir            as above, then checked by a lookup
 //
-// A Retry-After of up to 20 seconds is honored; a longer one is returned at once,
-// in [APIError]. A response 429 that reports when the rate limit is reset is waited
-// for, for two minutes at most; see [ClientOptions].MaxRateLimitWait. A command carries an ID, so that one whose response was lost
-// is found instead of being started again. Where the outcome can't be known,
-// the error matches [ErrOutcomeUnknown].
+// A Retry-After of up to 20 seconds is honored; a longer one is returned at once, in
+// [APIError]. If a response with status 429 reports when the rate limit is reset, the
+// client waits for the reset, for two minutes at most; see
+// [ClientOptions].MaxRateLimitWait. A command carries an ID, so that one whose response
+// was lost is found instead of being started again. Where the outcome can't be known, the
+// error matches [ErrOutcomeUnknown].
 //
-// A command's output survives cut connections, such as those that the platform's
-// edge cuts after five minutes: each byte is delivered once, and the exit code is
-// the process's own; see [ReattachOptions]. What is not UTF-8 arrives as U+FFFD
-// unless [CommandOptions.Binary] is set, since the API carries text.
+// A command's output survives cut connections, such as those that the platform's edge cuts
+// after five minutes: each byte is delivered once, and the exit code is the process's own;
+// see [ReattachOptions]. Bytes that are not UTF-8 arrive as U+FFFD, because the API
+// carries text, unless [CommandOptions.Binary] is set.
 //
 // # Resuming
 //
-// A call on a [Sandbox] that finds it stopped, stopping or being snapshotted
-// waits until that is over, starts a new session, which is billed, and is made
-// once more. Concurrent callers share one resume. [CreateOptions] and
-// [GetOptions] take a hook, OnResume, to start what does not outlive a session.
+// If a call on a [Sandbox] finds it stopped, stopping or being snapshotted, the call waits
+// until the old session has ended, starts a new one, which is billed, and repeats its
+// request. Concurrent callers share one resume. [CreateOptions] and [GetOptions] take a
+// hook, OnResume, to start programs that do not outlive a session.
 //
 // # Contexts
 //
@@ -97,13 +98,12 @@
 // # Concurrency and cleanup
 //
 // [Client] and the handles, [Sandbox], [Session], [Command], [User], [FileSystem],
-// [Snapshot] and [Drive], are safe for concurrent use. No goroutine outlives the
-// call that started it, except for those of a command with writers or
-// KillOnCancel, of a started [Cmd], of the writers that [Command.Stdin] and
-// [FileSystem.Create] return, of [Command.Done], and for the request that asks
-// [FileSystem.Open]'s file for its size: they end with what they serve, and with
-// its context. A sandbox that is not stopped runs until it times out: defer
-// [Sandbox.Close].
+// [Snapshot] and [Drive], are safe for concurrent use. Only a few goroutines outlive the
+// call that started them: those of a command with writers or KillOnCancel, of a started
+// [Cmd], of the writers that [Command.Stdin] and [FileSystem.Create] return, of
+// [Command.Done], and of [FileSystem.Open], which requests the size of the file. Each ends
+// with the object that it serves, and with the context of that object. A sandbox that is
+// not stopped runs until it times out: defer [Sandbox.Close].
 //
 // # Testing
 //

@@ -57,7 +57,7 @@ const downloadAttempts = 3
 // If src does not exist, the error is an [*fs.PathError] for src that matches
 // [fs.ErrNotExist]. Errors of the local disk name dst.
 func (f *FileSystem) DownloadFile(ctx context.Context, src, dst string, opts *DownloadFileOptions) error {
-	t := f.on()
+	t := f.target()
 	if _, err := enter(ctx, t); err != nil {
 		return err
 	}
@@ -91,12 +91,12 @@ func (f *FileSystem) DownloadFile(ctx context.Context, src, dst string, opts *Do
 	}
 	defer w.discard()
 	w.limit = o.MaxBytes
-	length := newSizeCheck(ctx, t, r, joinCwd(o.Cwd, src), math.MaxInt64).start()
-	defer length.stop()
+	check := newSizeCheck(ctx, t, r, joinCwd(o.Cwd, src), math.MaxInt64).start()
+	defer check.stop()
 	for attempt := 1; ; attempt++ {
 		err := w.fill(ctx, r)
 		if err == nil {
-			err = length.check(r.read)
+			err = check.compare(r.read)
 		}
 		if err == nil {
 			return w.commit()
@@ -142,7 +142,7 @@ type partialFile struct {
 	release func() // lets other downloads remove the file if it still exists
 }
 
-// createPartial creates a temporary file next to dst. Its errors are those of
+// createPartial creates a temporary file next to dst. Its errors look like those of
 // opening dst itself.
 func createPartial(dst string) (*partialFile, error) {
 	place, err := localfile.Resolve(dst)
@@ -197,7 +197,7 @@ func (p *partialFile) fail(op string, err error) error {
 	return &fs.PathError{Op: op, Path: p.name, Err: err}
 }
 
-// tooLarge is an [*http.MaxBytesError], whose own text is about a request, with a text
+// tooLarge wraps an [*http.MaxBytesError], whose text is about a request. Its own text is
 // about a file.
 type tooLarge struct{ *http.MaxBytesError }
 
@@ -262,14 +262,15 @@ func (p *partialFile) discard() {
 	p.release()
 }
 
-// ErrUnsafeArchive matches the error of [FileSystem.DownloadDir] if the sandbox
-// sends an entry that would leave the local directory, that is of an unknown kind,
-// or that exceeds a limit. A [*ChangedError] matches it, too, if one of its Unwritable
-// would have been written through a symbolic link, which may be yours.
+// ErrUnsafeArchive matches the error of [FileSystem.DownloadDir] if the sandbox sends an
+// entry that would leave the local directory, that is of an unknown kind, or that exceeds
+// a limit. A [*ChangedError] matches it, too, if one of its Unwritable files would have
+// been written through a symbolic link. You may have made that link in the local directory
+// yourself.
 var ErrUnsafeArchive = untar.ErrUnsafe
 
-// Default limits of DownloadDir. They are larger than what a sandbox can be
-// expected to hold, and keep a hostile one from filling the disk.
+// Default limits of DownloadDir. They are larger than the files of an ordinary sandbox,
+// and keep a hostile one from filling the disk.
 const (
 	maxEntries = 500_000
 	maxBytes   = 64 << 30
@@ -325,18 +326,17 @@ func (o *DownloadDirOptions) check(src, dst string) error {
 	return checkPath("open", src)
 }
 
-// DownloadDir copies the directory src of the sandbox to the local directory
-// dst, which is created if it does not exist. Existing files are replaced,
-// others are left alone. Modification times, symbolic links and, subject to the
-// umask, permissions are preserved, those of src if dst is new; set-id bits and owners
-// are not. A link to an absolute path in src becomes relative.
+// DownloadDir copies the directory src of the sandbox to the local directory dst, which is
+// created if it does not exist. Existing files are replaced, others are left alone.
+// Modification times, symbolic links and, subject to the umask, permissions are preserved.
+// The permissions of src itself are copied only if dst is new. Set-id bits and owners are
+// not preserved. A link to an absolute path in src becomes relative.
 //
 // Sockets, pipes, devices and symbolic links that lead out of src are left out: see
-// [DownloadDirOptions.LeftOut]. If dst is in a working tree of Git, what Git and
-// editors run by themselves is left out as well, unless DotGit is set. Files that
-// can't be read, that change or vanish meanwhile, or that can't be written because of
-// what is in dst, don't stop the download: the error at its end is a [*ChangedError] that
-// names them.
+// [DownloadDirOptions.LeftOut]. If dst is in a working tree of Git, files that Git and
+// editors run by themselves are left out as well, unless DotGit is set. Files that can't
+// be read, that change or vanish meanwhile, or that can't be written because of what is in
+// dst, don't stop the download: the error at its end is a [*ChangedError] that names them.
 //
 // The content is one stream, the output of a command, and is unpacked as it
 // arrives, in constant memory. It is not trusted: entries outside of dst are
@@ -347,7 +347,7 @@ func (o *DownloadDirOptions) check(src, dst string) error {
 // The sandbox needs bash, GNU tar, gzip and base64. If src does not exist, the
 // error is an [*fs.PathError] that matches [fs.ErrNotExist].
 func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *DownloadDirOptions) (err error) {
-	t := f.on()
+	t := f.target()
 	c, err := enter(ctx, t)
 	if err != nil {
 		return err
@@ -362,7 +362,7 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 	}
 	ctx, e := c.beginEvent(ctx, t, observe.Event{Kind: observe.Download})
 	defer func() { endEvent(&e, err) }()
-	onlyFaults := func(r coreutils.Result) bool { // of single files: the archive is complete
+	onlyFaults := func(r coreutils.Result) bool { // tar failed only for single files: the archive is complete
 		_, only := coreutils.PackFaults(r)
 		return only
 	}
@@ -383,7 +383,7 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 	var top fs.FileMode // the permissions of src, if they have arrived
 	if errors.Is(lstatErr, fs.ErrNotExist) {
 		defer func() {
-			if top != 0 { // a directory that others can't enter there stays closed to others here
+			if top != 0 { // keep a private directory private
 				err = joinErrors(err, root.Chmod(".", top))
 			}
 		}()

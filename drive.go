@@ -152,7 +152,7 @@ type ListDrivesOptions struct {
 	// Limit is the maximum number of items per page, at most 50. Zero means the
 	// API's default, 20.
 	Limit int
-	// Cursor continues a listing after the page whose Next it is.
+	// Cursor continues a listing: it is the Next of the previous page.
 	Cursor string
 	// SortBy and SortOrder are the order.
 	SortBy    DriveSortBy
@@ -231,9 +231,9 @@ func (d *Drive) client() (*Client, error) {
 // can't be deleted: the error is an [*APIError], and the session must be stopped
 // first. If the drive does not exist, the error matches [ErrNotFound].
 //
-// If the response is lost, the drive that has the name now decides: retried
-// without looking, the request could delete a drive that somebody has created
-// since.
+// If the response is lost, Delete looks up the drive that has the name, and retries only
+// if it is the same one. Otherwise the retry could delete a drive that another client has
+// just created.
 func (d *Drive) Delete(ctx context.Context) error {
 	c, err := enter(ctx, d)
 	if err != nil {
@@ -246,7 +246,7 @@ func (d *Drive) Delete(ctx context.Context) error {
 		return err
 	}
 	req := &api.Request{Op: api.DeleteDrive, Path: []string{name}, Query: projectQuery(project)}
-	var lost error // of the attempt before
+	var lost error // of the previous attempt, whose response was lost
 	for attempt := 1; ; attempt++ {
 		var resp wire.DriveResponse
 		err := c.do(ctx, req, &resp)
@@ -312,8 +312,8 @@ func (d *Drive) UnmarshalJSON(data []byte) error {
 type MountMode string
 
 const (
-	// MountReadWrite lets the sandbox read and write the drive. Only one session at
-	// a time can mount a drive so.
+	// MountReadWrite lets the sandbox read and write the drive. Only one session at a time
+	// can mount a drive this way.
 	MountReadWrite MountMode = "read-write"
 	// MountSnapshot lets the sandbox read the drive's content as it was when the
 	// session started. Any number of sessions can mount a snapshot, even while

@@ -49,10 +49,10 @@ const maxEnsureID = 40
 // matches [ErrConflict]. The caller can kill it, or choose another ID.
 //
 // EnsureCommand resumes a stopped sandbox. It makes one or two requests if the program
-// runs, and two or three to start it. [Sandbox.WaitForPort] and [Command.WaitForLog] add
-// theirs. If the service does not let clients choose IDs, the error matches
-// [ErrCommandIDs]. If the program ends early, the error shows its exit code and last
-// line.
+// runs, and two or three to start it. The waits for a port and for a line of the log add
+// the requests of [Sandbox.WaitForPort] and [Command.WaitForLog]. If the service does not
+// let clients choose IDs, the error matches [ErrCommandIDs]. If the program ends early,
+// the error shows its exit code and last line.
 func (s *Sandbox) EnsureCommand(ctx context.Context, id, name string, args []string, opts *EnsureOptions) (*Command, error) {
 	o := orZero(opts)
 	if _, err := enter(ctx, s); err != nil {
@@ -105,9 +105,9 @@ func (s *Session) ensure(ctx context.Context, id, name string, args []string, o 
 	}
 	sum := sha256.Sum256([]byte(s.ID()))
 	base := id + "-" + hex.EncodeToString(sum[:4])
-	// All starts but the last have ended, and their numbers are consecutive, so a
-	// search needs to look up only a few. Otherwise a program that always ends would
-	// cost more and more requests.
+	// The starts are numbered consecutively, and all but the last have ended. So the search
+	// can double its steps, and then halve them, to find the last start. With a lookup for
+	// each number, a program that ends again and again would cost more and more requests.
 	ended := 0
 	find := func() (*Command, error) {
 		missing, known := math.MaxInt, ended

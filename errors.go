@@ -70,9 +70,8 @@ var (
 	// [Sandbox.CreateUser] if the name is taken, and of [Sandbox.EnsureCommand] if another
 	// program has the ID.
 	ErrConflict = errors.New("conflict")
-	// ErrCommandIDs matches an [APIError] that reports that the service lets
-	// nobody choose the IDs of commands; see [CommandOptions.ID]. The command was
-	// not started.
+	// ErrCommandIDs matches an [APIError] that reports that the service does not let clients
+	// choose the IDs of commands; see [CommandOptions.ID]. The command was not started.
 	ErrCommandIDs = errors.New("IDs of commands are not supported")
 	// ErrNoRoute matches the error of [Sandbox.URL] and others if the sandbox does
 	// not expose the port. Ports are exposed by [CreateOptions] and
@@ -173,7 +172,7 @@ func (e *APIError) Error() string {
 	return redact.Printable(b.String())
 }
 
-// writeObject adds the object of a request, apart from the sandbox.
+// writeObject adds the session and the command to an error.
 func writeObject(b *strings.Builder, session, command string) {
 	for _, part := range [][2]string{{"session", session}, {"command", command}} {
 		if part[1] != "" {
@@ -187,22 +186,25 @@ const unknownNote = "whether it took place is unknown, so it was not retried"
 // Unwrap returns Err.
 func (e *APIError) Unwrap() error { return e.Err }
 
-// Is reports whether target is the Err value of this package that describes e,
-// [os.ErrProcessDone] if a command had already ended when it was signaled,
-// [errors.ErrUnsupported] if commands get no standard input while they run,
-// [exec.ErrNotFound] if the sandbox does not have the program,
-// [fs.ErrNotExist] if it does not have the working directory, or that,
-// [fs.ErrExist] or [fs.ErrPermission] if the message of a file operation says so.
+// Is reports whether target is the Err value of this package that describes e. It also
+// matches
+//
+//   - [os.ErrProcessDone] if a command had already ended when it was signaled;
+//   - [errors.ErrUnsupported] if running commands get no standard input;
+//   - [exec.ErrNotFound] if the sandbox does not have the program;
+//   - [fs.ErrNotExist] if the sandbox does not have the working directory;
+//   - the cause of a failed file operation, such as [fs.ErrNotExist], [fs.ErrExist] or
+//     [fs.ErrPermission], if the message names it.
 func (e *APIError) Is(target error) bool {
 	switch target {
 	case ErrOutcomeUnknown:
 		return e.unknown
 	case ErrRefused:
-		return e.judged().Final()
+		return e.errorKind().Final()
 	case ErrUnavailable:
-		return e.judged().Passing() && e.judged() != api.RateLimited
+		return e.errorKind().Passing() && e.errorKind() != api.RateLimited
 	}
-	switch e.judged() {
+	switch e.errorKind() {
 	case api.NotFound:
 		return target == ErrNotFound
 	case api.SnapshotGone:
@@ -237,9 +239,10 @@ func (e *APIError) Is(target error) bool {
 	return false
 }
 
-// judged returns the kind of the error.
-func (e *APIError) judged() api.Kind {
-	if e.kind == api.Unjudged { // it was made by a test, or decoded
+// errorKind returns the kind of the error. It determines the kind if the error does not
+// have one.
+func (e *APIError) errorKind() api.Kind {
+	if e.kind == api.Unjudged { // made outside of this package, for example by a test
 		return api.KindOf(e.Operation, e.Status, cmp.Or(e.Code, "unknown"), e.Message)
 	}
 	return e.kind
@@ -271,7 +274,7 @@ func (e *RequestError) Error() string {
 	if writeObject(&about, e.session, e.command); about.Len() > 0 {
 		s += " (" + about.String()[2:] + ")"
 	}
-	if refusedHere(e.Err) {
+	if refusedLocally(e.Err) {
 		s += "; is the emulator running?"
 	}
 	if e.unknown {
@@ -280,8 +283,8 @@ func (e *RequestError) Error() string {
 	return redact.Printable(s)
 }
 
-// refusedHere reports whether a port of this machine refused the connection.
-func refusedHere(err error) bool {
+// refusedLocally reports whether a port of this machine refused the connection.
+func refusedLocally(err error) bool {
 	sent, ok := errors.AsType[*url.Error](err)
 	if !ok || !errors.Is(err, syscall.ECONNREFUSED) {
 		return false
@@ -297,9 +300,9 @@ func refusedHere(err error) bool {
 // Unwrap returns Err.
 func (e *RequestError) Unwrap() error { return e.Err }
 
-// Is reports whether target is [ErrOutcomeUnknown] and the outcome of the
-// operation is unknown, [ErrRateLimited] and a rate limit is why no request was
-// sent, or [ErrUnavailable] and the connection failed.
+// Is reports whether target describes e: [ErrOutcomeUnknown] if the outcome of the
+// operation is unknown, [ErrRateLimited] if a rate limit kept the request from being sent,
+// or [ErrUnavailable] if the connection failed.
 func (e *RequestError) Is(target error) bool {
 	switch target {
 	case ErrOutcomeUnknown:
@@ -360,14 +363,14 @@ func (e *StreamError) Error() string {
 // Unwrap returns Err.
 func (e *StreamError) Unwrap() error { return e.Err }
 
-// Is reports whether target is [ErrOutcomeUnknown] and the stream ended before
-// the command was known, or [ErrStopped] and the server has closed the stream,
-// also when it was opened again, because the session is ending.
+// Is reports whether target is [ErrOutcomeUnknown] and the stream ended before the command
+// was known. It also matches [ErrStopped] if the server closed the stream because the
+// session is ending.
 func (e *StreamError) Is(target error) bool {
 	return target == ErrOutcomeUnknown && e.CommandID == "" || target == ErrStopped && api.StreamClosed(e.Code) && e.CommandID != ""
 }
 
-// isUnknown reports whether it is unknown if the operation took place.
+// isUnknown reports whether the operation may or may not have taken place.
 func isUnknown(err error) bool { return errors.Is(err, ErrOutcomeUnknown) }
 
 // publicError converts an error of package api to the one that users see.
@@ -417,7 +420,7 @@ func publicError(err error) error {
 		}
 	case api.FilesGone:
 		if f.Op == api.CreateSandbox {
-			break // what is gone is the snapshot that it was to have its files from
+			break // the snapshot of the source is gone
 		}
 		e.hint = "its files were never saved, as by an ephemeral sandbox or a session that failed before a stop, or their snapshot is gone"
 		if f.Op != api.ForkSandbox {
@@ -452,7 +455,7 @@ func invalid(field, format string, args ...any) error {
 	return &invalidError{field, fmt.Sprintf(format, args...)}
 }
 
-// excerpt returns the beginning of a text, for the end of an error.
+// excerpt returns the beginning of a text, to be appended to an error.
 func excerpt(text []byte) string {
 	s := strings.ToValidUTF8(strings.Join(strings.Fields(string(text)), " "), "")
 	if s == "" {

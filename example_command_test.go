@@ -58,8 +58,8 @@ func ExampleSandbox_RunCommand_sudo() {
 	}
 }
 
-// A command can outlive the program that started it: another program that knows its ID
-// continues.
+// A command can outlive the program that started it. Another program that knows its ID can
+// wait for it.
 func ExampleSandbox_StartCommand() {
 	ctx := context.Background()
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
@@ -184,7 +184,7 @@ func ExampleSandbox_CommandContext() {
 	// true
 }
 
-// One call distinguishes a failed program from a failed sandbox.
+// The error tells a failed program from a failed sandbox.
 func ExampleExitError() {
 	ctx := context.Background()
 	sb, err := sandbox.Create(ctx, &sandbox.CreateOptions{Ephemeral: true})
@@ -285,7 +285,7 @@ func ExampleSandbox_KeepAlive() {
 	kept := make(chan error, 1)
 	go func() { kept <- sb.KeepAlive(working, nil) }()
 
-	if _, err := sb.RunCommand(ctx, "sleep", []string{"0.1"}, nil); err != nil { // hours of it
+	if _, err := sb.RunCommand(ctx, "sleep", []string{"0.1"}, nil); err != nil { // in place of hours of work
 		log.Fatal(err)
 	}
 	done()
@@ -316,7 +316,7 @@ func ExampleRequestError() {
 	}
 }
 
-// A stream that could not be repaired names its command.
+// If an output stream can't be resumed, the error names the command.
 func ExampleStreamError() {
 	ctx := context.Background()
 	sb, err := sandbox.Create(ctx, nil)

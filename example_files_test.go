@@ -198,7 +198,7 @@ func ExampleFileSystem_Create() {
 			log.Fatal(err)
 		}
 	}
-	if err := w.Close(); err != nil { // the file is there now, whole
+	if err := w.Close(); err != nil { // if it succeeds, the file exists and is complete
 		log.Fatal(err)
 	}
 	if _, err := sb.RunCommand(ctx, "tail", []string{"-n", "1", "table.csv"}, &sandbox.CommandOptions{Stdout: os.Stdout}); err != nil {

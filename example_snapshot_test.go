@@ -59,7 +59,7 @@ func ExampleUpdateOptions_rollback() {
 		log.Fatal(err)
 	}
 
-	if _, err := sb.Stop(ctx, nil); err != nil { // before, because stopping saves the present state
+	if _, err := sb.Stop(ctx, nil); err != nil { // before the update, because stopping saves the current state
 		log.Fatal(err)
 	}
 	if err := sb.Update(ctx, &sandbox.UpdateOptions{CurrentSnapshotID: good.ID()}); err != nil {
@@ -160,7 +160,7 @@ func ExampleNetworkPolicy() {
 					Headers: sandbox.PolicyHeaders{"Authorization": "Bearer " + os.Getenv("EXAMPLE_TOKEN")},
 				}},
 			}},
-			"registry.npmjs.org": nil, // as it is
+			"registry.npmjs.org": nil, // allowed, without changes to requests
 		},
 		DenySubnets: []string{"169.254.0.0/16"},
 	}

@@ -52,7 +52,7 @@ func ExampleCreate() {
 		Ports:         []int{8000},
 		Env:           map[string]string{"MODE": "test"},
 		Tags:          map[string]string{"team": "search"},
-		Ephemeral:     true, // its files go when it stops
+		Ephemeral:     true, // its files are lost when it stops
 		NetworkPolicy: &sandbox.NetworkPolicy{Allow: []string{"pypi.org", "files.pythonhosted.org"}},
 	})
 	if err != nil {
@@ -256,7 +256,7 @@ func ExampleSandbox_Update() {
 	}
 	defer sb.Delete(ctx, nil)
 	err = sb.Update(ctx, &sandbox.UpdateOptions{
-		Timeout:           time.Hour, // also of the session that runs
+		Timeout:           time.Hour, // also for the running session
 		Tags:              map[string]string{"state": "ready"},
 		KeepLastSnapshots: &sandbox.KeepLastSnapshots{Count: 3},
 	})

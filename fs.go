@@ -41,18 +41,19 @@ type FileSystem struct {
 	t target
 }
 
-// on returns the target of the files. A zero FileSystem has none.
-func (f *FileSystem) on() target {
+// target returns the target of the file operations. For a zero FileSystem it is a zero
+// Sandbox, which enter refuses.
+func (f *FileSystem) target() target {
 	if f == nil || f.t == nil {
 		return &Sandbox{}
 	}
 	return f.t
 }
 
-func (f *FileSystem) client() (*Client, error) { return f.on().client() }
+func (f *FileSystem) client() (*Client, error) { return f.target().client() }
 
-// enter is the start of each call on one path. It also refuses paths that no system call
-// accepts.
+// Each call on one path begins with enter. Beyond the checks of the function enter, it
+// refuses paths that no system call accepts.
 func (f *FileSystem) enter(ctx context.Context, op, name string) error {
 	if _, err := enter(ctx, f); err != nil {
 		return &fs.PathError{Op: op, Path: name, Err: err}
@@ -67,8 +68,8 @@ func (s *Sandbox) FS() *FileSystem { return &FileSystem{t: s} }
 // not resume a stopped session.
 func (s *Session) FS() *FileSystem { return &FileSystem{t: s} }
 
-// ReadFile reads the named file and returns its content. Use [FileSystem.Open]
-// for a file that may not fit into memory, and for its cost in requests. If fewer bytes
+// ReadFile reads the named file and returns its content. It makes the requests of
+// [FileSystem.Open]; use that for a file that may not fit into memory. If fewer bytes
 // arrive than the file has, ReadFile reads it once more, because it may have grown during
 // the read. If that happens again, the error matches [io.ErrUnexpectedEOF].
 func (f *FileSystem) ReadFile(ctx context.Context, name string) ([]byte, error) {
@@ -86,7 +87,7 @@ func (f *FileSystem) ReadFile(ctx context.Context, name string) ([]byte, error) 
 		return nil, err
 	}
 	defer again.Close()
-	again.length = r.length
+	again.check = r.check
 	return readAll(again, again.Size())
 }
 
@@ -110,12 +111,11 @@ func readAll(r io.Reader, size int64) ([]byte, error) {
 	}
 }
 
-// Open opens the named file for reading. The content is streamed, and the
-// caller must close the file. It makes one request, and a second one for the
-// file's size; Read compares the two at the end, since nothing else tells a whole
-// file from one that was cut short, not even a length that a proxy reports. The
-// first bytes do not wait for the size. [OpenOptions.NoSizeCheck] turns the
-// check off.
+// Open opens the named file for reading. The content is streamed, and the caller must
+// close the file. It makes one request for the content, and a second one for the file's
+// size. At the end of the content, Read compares its length with the size: nothing else
+// shows that the content was cut short, not even the length that a proxy reports. The
+// first bytes do not wait for the size. [OpenOptions.NoSizeCheck] turns the check off.
 //
 // The size is not checked below /proc and /sys, nor in a sandbox without the
 // program stat. A file that grows while it is read may look cut. If the
@@ -127,9 +127,9 @@ func readAll(r io.Reader, size int64) ([]byte, error) {
 // [ErrNotFound] if the API says that the sandbox or session does not.
 func (f *FileSystem) Open(ctx context.Context, name string, opts *OpenOptions) (*FileReader, error) {
 	o := orZero(opts)
-	r, err := openFile(ctx, f.on(), name, o.Cwd, nil)
+	r, err := openFile(ctx, f.target(), name, o.Cwd, nil)
 	if err == nil && !o.NoSizeCheck {
-		r.length = newSizeCheck(ctx, f.on(), r, joinCwd(o.Cwd, name), math.MaxInt64).start()
+		r.check = newSizeCheck(ctx, f.target(), r, joinCwd(o.Cwd, name), math.MaxInt64).start()
 	}
 	return r, err
 }
@@ -153,7 +153,7 @@ func (f *FileSystem) WriteFile(ctx context.Context, name string, data []byte, pe
 	return &fs.PathError{Op: "open", Path: name, Err: apiFileError(err)}
 }
 
-// enterFile is enter for the path of a new file.
+// enterFile is enter for the path of a new file, which must not end in a slash.
 func (f *FileSystem) enterFile(ctx context.Context, op, name string) error {
 	if err := f.enter(ctx, op, name); err != nil || !strings.HasSuffix(name, "/") {
 		return err
@@ -208,7 +208,7 @@ func (f *FileSystem) Mkdir(ctx context.Context, name string, perm fs.FileMode) e
 	if err := f.enter(ctx, "mkdir", name); err != nil {
 		return err
 	}
-	if err := f.on().mkdir(ctx, name); err != nil {
+	if err := f.target().mkdir(ctx, name); err != nil {
 		return &fs.PathError{Op: "mkdir", Path: name, Err: apiFileError(err)}
 	}
 	return nil
@@ -308,11 +308,12 @@ func (f *FileSystem) ChmodSymbolic(ctx context.Context, name, mode string) error
 // means to not change that value. It follows symbolic links. Only root may
 // change the owner: commands of an ordinary user fail with [syscall.EPERM].
 func (f *FileSystem) Chown(ctx context.Context, name string, uid, gid int) error {
-	return f.pathOp(ctx, "chown", name, "chown", append([]string{ids(uid, gid)}, coreutils.Operands(name)...)...)
+	return f.pathOp(ctx, "chown", name, "chown", append([]string{ownerArg(uid, gid)}, coreutils.Operands(name)...)...)
 }
 
-// ids returns an argument of chown, which does not accept "1000:" as an owner.
-func ids(uid, gid int) string {
+// ownerArg returns chown's argument for a uid and a gid. Without a gid it has no colon,
+// because chown does not accept "1000:".
+func ownerArg(uid, gid int) string {
 	owner, group := "", ""
 	if uid >= 0 {
 		owner = strconv.Itoa(uid)
@@ -460,7 +461,7 @@ type FSError struct {
 
 	errno syscall.Errno // 0 if the message was not recognized
 	err   error         // the API's; nil if a program failed
-	// command is the program that failed, and exitCode how.
+	// command is the program that failed, and exitCode its exit code.
 	command  string
 	exitCode int
 }
@@ -581,6 +582,6 @@ func (i *fileInfo) Sys() any {
 // tools returns a Runner of programs that work on these paths.
 func (f *FileSystem) tools(paths ...string) coreutils.Runner {
 	return func(ctx context.Context, c coreutils.Call) (coreutils.Result, error) {
-		return program{name: c.Name, args: c.Args, paths: paths, stdout: c.Stdout}.run(ctx, f.on())
+		return program{name: c.Name, args: c.Args, paths: paths, stdout: c.Stdout}.run(ctx, f.target())
 	}
 }

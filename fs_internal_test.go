@@ -49,5 +49,5 @@ func TestMissingFile(t *testing.T) {
 	err := missingFile(&APIError{Status: 400, Code: "is_directory"})
 	assert.ErrorIs(t, err, syscall.EISDIR)
 	_, ok := errors.AsType[*APIError](err)
-	assert.True(t, ok, "the API's error stays within reach")
+	assert.True(t, ok, "the error still wraps the API's")
 }

@@ -38,8 +38,8 @@ func (c *Client) hooksOr(onCreate, onResume Hook, info func() Info) (Hook, Hook)
 	return onCreate, onResume
 }
 
-// resumeHook returns the OnResume hook to run before the session is used. It is
-// due if the handle's own request started the session and it has not run yet.
+// resumeHook returns the OnResume hook to run before the session is used. The hook is due
+// if a request of this handle started the session and the hook has not run for it yet.
 func (s *Sandbox) resumeHook(session *Session) Hook {
 	s.st.mu.Lock()
 	c, id := s.st.client, session.ID()
@@ -104,8 +104,8 @@ func (s *Sandbox) inHook(ctx context.Context) bool {
 // runHook calls a hook with a handle and a context by which inHook recognizes its calls.
 func (s *Sandbox) runHook(ctx context.Context, name string, hook Hook) (err error) {
 	ctx, e := s.st.client.beginEvent(ctx, s, observe.Event{Kind: observe.Hook, Operation: name})
-	// The hook's context ends with the caller's only while the hook runs: what the hook
-	// starts may outlive it.
+	// The hook's context ends with the caller's only while the hook runs. Later it continues,
+	// because programs that the hook has started may outlive the call.
 	hookCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	detach := context.AfterFunc(ctx, func() { cancel(api.ContextError(ctx)) })
 	run := &hookRun{}
@@ -128,9 +128,9 @@ func (s *Sandbox) runHook(ctx context.Context, name string, hook Hook) (err erro
 // A sandbox that GetOrCreate creates with an OnCreate has the tag creationMark until
 // OnCreate has succeeded. Other calls wait for that. The call that runs OnCreate changes
 // the tag's value every markInterval. If a waiting call sees the same value for
-// abandonedAfter, by its own monotonic clock, it writes a value of its own and runs
-// OnCreate again: the other process has died. Only the call that created the sandbox
-// deletes it.
+// abandonedAfter, by its own monotonic clock, the other process has died. The waiting call
+// then writes a value of its own and runs OnCreate again. Only the call that created the
+// sandbox deletes it.
 const (
 	// creationMark is the name of the tag. Handles do not show it.
 	creationMark = "go-sandbox-creation"
@@ -309,7 +309,7 @@ func (s *Sandbox) awaitOnCreate(ctx context.Context, onCreate Hook) error {
 	begin := time.Now()
 	for seen, since := s.mark(), begin; s.mark() != ""; {
 		if time.Since(since) < abandonedAfter {
-			pause := max(pollInterval, min(time.Since(begin)/20, slowestLook))
+			pause := max(pollInterval, min(time.Since(begin)/20, maxLookupPause))
 			if err := sleepAndReadMark(c.api.PollPause(api.GetSandbox, pause)); err != nil {
 				return err
 			}

@@ -35,10 +35,9 @@ type Info struct {
 	Name string
 	// Persistent reports whether the files outlive a session.
 	Persistent bool
-	// Region is where sessions are started; if the API did not report it,
-	// "iad1" in a handle's Info and empty in a listing's.
-	// FailoverRegions are used when that is not possible.
-	// [SessionInfo.Region] is where a session actually runs.
+	// Region is where sessions are started. If the API did not report it, it is "iad1" in a
+	// handle's Info, and empty in a listing. FailoverRegions are used if a session can't
+	// start there. [SessionInfo.Region] is where a session actually runs.
 	Region          string
 	FailoverRegions []string
 	// NetworkID is the ID of its Secure Compute network; empty if none.
@@ -62,8 +61,8 @@ type Info struct {
 	TotalActiveCPU, TotalDuration       time.Duration
 
 	CreatedAt, UpdatedAt time.Time
-	// ExpiresAt is when the running session times out, as the API reported it with
-	// the sandbox; zero if it did not. [Sandbox.ExpiresAt] knows of extensions since.
+	// ExpiresAt is when the running session times out, as the API reported it with the
+	// sandbox; zero if it did not. [Sandbox.ExpiresAt] includes later extensions.
 	ExpiresAt        time.Time
 	CurrentSessionID string
 	// CurrentSnapshotID is the snapshot that the next session starts from.
@@ -91,8 +90,8 @@ type SessionInfo struct {
 	// the CPU architecture.
 	VCPUs, MemoryMB int
 	Architecture    string
-	// Region is where the session runs, and Runtime its runtime; with an image,
-	// it has no meaning.
+	// Region is where the session runs. Runtime is its runtime, which has no meaning for a
+	// session with an image.
 	Region, Runtime string
 	// Timeout is how long the session runs after StartedAt before it is
 	// stopped.
@@ -126,8 +125,8 @@ type Route struct {
 	Port int
 	// URL is the public address.
 	URL string
-	// System marks a route of the platform's own, which is reported only if it is
-	// asked for, by an option in Extra.
+	// System marks a route of the platform itself. The API reports such routes only if a
+	// parameter in Extra requests them.
 	System bool
 }
 
@@ -138,9 +137,9 @@ type SnapshotInfo struct {
 	// Architecture is the CPU architecture that it runs on, for example
 	// "amd64".
 	Architecture string
-	// Region is where the snapshot was created, and Regions are those that
-	// sandboxes can be started from it in: Region alone in a handle's Info if
-	// the API did not report them, and nil in a listing's.
+	// Region is where the snapshot was created. Sandboxes can be started from it in all
+	// Regions. If the API did not report these, they are Region alone in a handle's Info, and
+	// nil in a listing.
 	Region  string
 	Regions []string
 	// Status is "created", "deleted" or [StatusFailed].

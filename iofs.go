@@ -17,13 +17,13 @@ import (
 // and [fs.ReadLinkFS]. ctx applies to all of its requests. It is safe for
 // concurrent use. Links are followed as by [os.DirFS].
 //
-// Opening a file makes one request, which also serves its FileInfo; the first
-// read makes another, and compares the content with the size as
-// [FileSystem.Open] does. Files implement [io.Seeker] and [io.ReaderAt]. A command (dd,
-// base64) serves a read that starts more than 256 KiB after the last one, and each ReadAt
-// of a file of more than 256 KiB. It costs one request for a piece of 256 KiB, and for
-// pieces of up to 4 MiB while reads continue there, at the speed of a command's output.
-// So [http.FileServerFS] serves ranges, and the end of a file costs as much as its start.
+// Opening a file makes one request, which also serves its FileInfo; the first read makes
+// another, and compares the content with the size as [FileSystem.Open] does. Files
+// implement [io.Seeker] and [io.ReaderAt]. A command (dd, base64) serves a read that
+// starts more than 256 KiB after the last one, and each ReadAt of a file of more than 256
+// KiB. Such a command costs one request and reads a piece of 256 KiB. While reads continue
+// there, the pieces grow to 4 MiB. They arrive at the speed of a command's output. So
+// [http.FileServerFS] serves ranges, and the end of a file costs as much as its start.
 //
 // Reading a directory makes one request, so [fs.WalkDir] makes one for each;
 // [FileSystem.WalkDir] makes one for 5,000 files.
@@ -143,9 +143,9 @@ func (x *ioFS) Sub(dir string) (fs.FS, error) {
 	return &ioFS{ctx: x.ctx, fsys: x.fsys, root: p}, nil
 }
 
-// keptSize is the size up to which an open file is read at once and kept, so that seeking
-// in it makes no request.
-const keptSize = 256 << 10
+// smallSize is the size up to which an open file is read at once and held in memory, so
+// that seeking in it makes no request.
+const smallSize = 256 << 10
 
 // ioFile is an open file of an ioFS. Its content is requested when it is read.
 type ioFile struct {
@@ -154,11 +154,11 @@ type ioFile struct {
 	info fs.FileInfo
 
 	mu     sync.Mutex
-	kept   *bytes.Reader // the content of a small file
-	large  bool          // the content is not kept
+	small  *bytes.Reader // the content of a small file; nil before it is read
+	large  bool          // the file has grown too large for small
 	body   *FileReader   // the stream of a large file, at pos
 	pos    int64         // the position of body
-	piece  piece         // what was read elsewhere
+	piece  piece         // the last piece that a command has read
 	offset int64         // the position of the next read
 	closed bool
 }
@@ -206,8 +206,8 @@ func (f *ioFile) Read(p []byte) (int, error) {
 		err error
 	)
 	switch {
-	case f.kept != nil:
-		n, err = f.kept.ReadAt(p, f.offset)
+	case f.small != nil:
+		n, err = f.small.ReadAt(p, f.offset)
 		if n > 0 {
 			err = nil // the next read reports EOF
 		}
@@ -234,11 +234,11 @@ func (f *ioFile) ReadAt(p []byte, offset int64) (n int, err error) {
 	if offset < 0 || !f.info.Mode().IsRegular() {
 		return 0, f.fsys.fail("read", f.name, fs.ErrInvalid)
 	}
-	if err := f.keepSmall(); err != nil {
+	if err := f.readSmall(); err != nil {
 		return 0, f.fsys.fail("read", f.name, err)
 	}
-	if f.kept != nil {
-		return f.kept.ReadAt(p, offset)
+	if f.small != nil {
+		return f.small.ReadAt(p, offset)
 	}
 	for n < len(p) && err == nil {
 		var read int
@@ -255,7 +255,7 @@ func (f *ioFile) ReadAt(p []byte, offset int64) (n int, err error) {
 // it is the last one used.
 func (f *ioFile) readPiece(p []byte, offset int64) (int, error) {
 	if end := f.piece.at + int64(len(f.piece.data)); offset < f.piece.at || offset >= end {
-		size := int64(keptSize)
+		size := int64(smallSize)
 		if offset == end && end > 0 {
 			size = min(4*f.piece.size, maxPieceSize)
 		}
@@ -264,7 +264,7 @@ func (f *ioFile) readPiece(p []byte, offset int64) (int, error) {
 			return 0, err
 		}
 		at := offset - offset%pieceBlock
-		data, err := readBlocks(f.fsys.ctx, f.fsys.fsys.on(), path, at/pieceBlock, size/pieceBlock)
+		data, err := readBlocks(f.fsys.ctx, f.fsys.fsys.target(), path, at/pieceBlock, size/pieceBlock)
 		if err != nil {
 			return 0, err
 		}
@@ -276,18 +276,18 @@ func (f *ioFile) readPiece(p []byte, offset int64) (int, error) {
 	return copy(p, f.piece.data[offset-f.piece.at:]), nil
 }
 
-// keepSmall reads a small file.
-func (f *ioFile) keepSmall() error {
-	if f.kept == nil && !f.large && f.info.Mode().IsRegular() && f.info.Size() > 0 && f.info.Size() <= keptSize {
-		return f.keep()
+// readSmall reads a small file into memory, unless that was done before.
+func (f *ioFile) readSmall() error {
+	if f.small == nil && !f.large && f.info.Mode().IsRegular() && f.info.Size() > 0 && f.info.Size() <= smallSize {
+		return f.load()
 	}
 	return nil
 }
 
-// open makes the content available at offset: in kept, in body, or where both are
-// nil, in pieces.
+// open makes the content available at offset: in small or in body. If both are nil
+// afterwards, Read uses readPiece.
 func (f *ioFile) open() error {
-	if err := f.keepSmall(); f.kept != nil || err != nil {
+	if err := f.readSmall(); f.small != nil || err != nil {
 		return err
 	}
 	if f.body != nil && f.pos > f.offset {
@@ -298,7 +298,7 @@ func (f *ioFile) open() error {
 	if f.body != nil {
 		from = f.pos
 	}
-	if f.offset-from > keptSize && f.info.Mode().IsRegular() && f.info.Size() > keptSize {
+	if f.offset-from > smallSize && f.info.Mode().IsRegular() && f.info.Size() > smallSize {
 		if f.body != nil {
 			f.body.Close()
 			f.body = nil
@@ -333,25 +333,25 @@ func (f *ioFile) start() (*FileReader, error) {
 	if err == nil && f.info.Mode().IsRegular() {
 		// Request the size only if the file is shorter than before: it may have been
 		// truncated.
-		r.length = newSizeCheck(f.fsys.ctx, f.fsys.fsys.on(), r, p, f.info.Size())
+		r.check = newSizeCheck(f.fsys.ctx, f.fsys.fsys.target(), r, p, f.info.Size())
 	}
 	return r, err
 }
 
-// keep reads a file whose reported size is small. If the file has grown since, it is
-// streamed.
-func (f *ioFile) keep() error {
+// load reads a file whose reported size is small. It marks a file that has grown since
+// as large, to be streamed.
+func (f *ioFile) load() error {
 	body, err := f.start()
 	if err != nil {
 		return err
 	}
-	data, err := readAll(io.LimitReader(body, keptSize+1), body.Size())
+	data, err := readAll(io.LimitReader(body, smallSize+1), body.Size())
 	body.Close()
 	if err != nil {
 		return err
 	}
-	if len(data) <= keptSize {
-		f.kept = bytes.NewReader(data)
+	if len(data) <= smallSize {
+		f.small = bytes.NewReader(data)
 		return nil
 	}
 	f.large = true
@@ -387,7 +387,7 @@ func (f *ioFile) Close() error {
 	if err := f.check("close"); err != nil {
 		return err
 	}
-	f.closed, f.kept, f.piece = true, nil, piece{}
+	f.closed, f.small, f.piece = true, nil, piece{}
 	if f.body != nil {
 		return f.body.Close()
 	}
@@ -445,19 +445,19 @@ func (d *ioDir) Close() error {
 	return nil
 }
 
-// maxAhead is how many entries of a tree a walk lists with one request.
-const maxAhead = 5000
+// maxListed is how many entries of a tree a walk lists with one request.
+const maxListed = 5000
 
 // WalkDir walks the tree of files rooted at the directory root like
 // [fs.WalkDir] with the file system that [FileSystem.IOFS] returns: in lexical
 // order, with paths relative to root, which is itself ".", and without following
 // links below it. The Info methods of the entries make no request.
 //
-// One request lists up to 5,000 files of the tree, where [fs.WalkDir] makes one
-// for each directory. fn sees the tree as it was at that request: later changes below
-// root may not show, and a directory that was removed since then is empty. A directory
-// that can't be listed together with others costs one more request: it, or one below it,
-// may not be readable, or a name is not UTF-8.
+// One request lists up to 5,000 files of the tree, where [fs.WalkDir] makes one for each
+// directory. fn sees the tree as it was at that request: later changes below root may not
+// show, and a directory that was removed since then is empty. A directory that can't be
+// listed together with others costs one more request. The reason may be an unreadable
+// directory, or a name that is not UTF-8.
 func (f *FileSystem) WalkDir(ctx context.Context, root string, fn fs.WalkDirFunc) error {
 	if _, err := enter(ctx, f); err != nil {
 		return err
@@ -468,7 +468,7 @@ func (f *FileSystem) WalkDir(ctx context.Context, root string, fn fs.WalkDirFunc
 	return fs.WalkDir(&walkFS{ioFS: ioFS{ctx: ctx, fsys: f, root: root}}, ".", fn)
 }
 
-// walkFS is an ioFS that lists trees ahead, for one walk.
+// walkFS is an ioFS for one walk. It lists many directories with one request.
 type walkFS struct {
 	ioFS
 	root  fs.FileInfo // nil if it is not known
@@ -499,7 +499,7 @@ func (w *walkFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	if !ok {
 		list, err := w.ioFS.ReadDir(name)
 		if fe, failed := errors.AsType[*FSError](err); failed && name != "." && (fe.errno == syscall.ENOENT || fe.errno == syscall.ENOTDIR) {
-			return nil, nil // it was there
+			return nil, nil // it was removed after it was listed
 		}
 		return list, err
 	}
@@ -514,7 +514,7 @@ func (w *walkFS) listTree(dir string) {
 	if err != nil || checkPath("open", p) != nil {
 		return
 	}
-	top, tree, err := w.fsys.tools(p).Tree(w.ctx, p, maxAhead)
+	top, tree, err := w.fsys.tools(p).Tree(w.ctx, p, maxListed)
 	if err != nil {
 		return
 	}

@@ -43,10 +43,10 @@ func (o *KeepAliveOptions) withDefaults() (KeepAliveOptions, error) {
 // KeepAlive waits for the next one, which any other call on this handle may
 // start, and keeps that one alive.
 //
-// Requests that fail for a temporary reason, or receive no response within 15
-// seconds or half of Margin, are logged and retried. Once the plan allows neither Step nor
-// Margin, KeepAlive returns an error that matches [ErrNoMoreTime] and says how long the
-// session has; if the sandbox no longer exists, it returns another one.
+// Requests that fail for a temporary reason, or receive no response within 15 seconds or
+// half of Margin, are logged and retried. Once the plan allows neither Step nor Margin,
+// KeepAlive returns an error that matches [ErrNoMoreTime] and says when the session ends.
+// If the sandbox no longer exists, it returns another error.
 func (s *Sandbox) KeepAlive(ctx context.Context, opts *KeepAliveOptions) error {
 	if _, err := enter(ctx, s); err != nil {
 		return err
@@ -55,10 +55,11 @@ func (s *Sandbox) KeepAlive(ctx context.Context, opts *KeepAliveOptions) error {
 	if err != nil {
 		return err
 	}
-	// Another call may extend or replace the session, which this handle then knows.
-	look := min(max(o.Margin/8, time.Millisecond), time.Second)
+	// Check often, without a request: another call on this handle may have extended or
+	// replaced the session.
+	interval := min(max(o.Margin/8, time.Millisecond), time.Second)
 	for {
-		pause := look
+		pause := interval
 		switch err := s.ensureTimeLeft(ctx, o.Margin, o.Margin+o.Step); {
 		case ctx.Err() != nil:
 			return nil
@@ -74,14 +75,14 @@ func (s *Sandbox) KeepAlive(ctx context.Context, opts *KeepAliveOptions) error {
 	}
 }
 
-// EnsureTimeLeft extends the running session to at least most if less than least
-// remains. It makes one request then, and none otherwise. It does not resume the
-// sandbox, and a request that fails for a temporary reason is logged and no error.
+// EnsureTimeLeft extends the running session to at least most if less than least remains.
+// It makes one request then, and none otherwise. It does not resume the sandbox. A request
+// that fails for a temporary reason is logged, and is not an error.
 //
 // If the plan refuses most, EnsureTimeLeft asks once for least. If the plan refuses that
-// too, the error matches [ErrNoMoreTime] and says how long the session has; later calls
-// for this session make no request. If the sandbox no longer exists, there is an error,
-// too.
+// too, the error matches [ErrNoMoreTime] and says when the session ends. Later calls for
+// this session make no request. If the sandbox no longer exists, EnsureTimeLeft returns
+// another error.
 func (s *Sandbox) EnsureTimeLeft(ctx context.Context, least, most time.Duration) error {
 	if _, err := enter(ctx, s); err != nil {
 		return err
@@ -145,12 +146,11 @@ func (s *Sandbox) keepAliveError(err error) error {
 	return fmt.Errorf("sandbox: keeping %q alive: %w", s.Name(), err)
 }
 
-// keepAliveLimit is how long KeepAlive waits for the requests of one extension, or half
-// of the margin if that is less: a request without a response leaves time for another.
+// keepAliveLimit limits the time for the requests of one extension. The limit is half of
+// the margin if that is less, so that time for another attempt remains.
 const keepAliveLimit = 15 * time.Second
 
 // extendTo extends the session so that most remains or, if the plan refuses that, least.
-// After a refusal of most, it only asks for least.
 func (s *Session) extendTo(ctx context.Context, least, most time.Duration) error {
 	extend := func(to time.Duration) error {
 		return s.ExtendTimeout(ctx, max(to-s.TimeLeft(), minExtension).Round(time.Millisecond))
@@ -188,7 +188,7 @@ func (s *Session) limitReached(cause error) error {
 func isTemporary(err error) bool {
 	switch e := err.(type) {
 	case *APIError:
-		return e.judged().Passing()
+		return e.errorKind().Passing()
 	case *RequestError:
 		return true
 	case *api.AuthError:

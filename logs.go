@@ -48,15 +48,15 @@ type follower struct {
 	ctx         context.Context
 	c           *Client
 	session, id string
-	release     func() // nil if nothing is to be freed
-	// asked is the request whose response is read. Errors of the stream don't show its
-	// secrets. It is nil if the request has none.
-	asked *engine.Body
-	// encoded decodes the outputs of a command that was started with Binary. For other
-	// commands, replaced bytes are reported once per output.
-	encoded *[2]binaryDecoder
-	watched [2]bool
-	decoded int64
+	release     func() // frees the request's resources; may be nil
+	// request is the body of the request whose response is read. Errors of the stream don't
+	// show its secrets. It is nil for a request without secrets.
+	request *engine.Body
+	// decoders decode the outputs of a command that was started with Binary. For other
+	// commands, watched is set for an output until a replaced byte was found and logged.
+	decoders *[2]binaryDecoder
+	watched  [2]bool
+	decoded  int64 // length of the decoded output
 }
 
 // setKind sets the kind of the output. own is set for a helper program of the client, which
@@ -64,7 +64,7 @@ type follower struct {
 func (f *follower) setKind(binary, own bool) {
 	switch {
 	case binary:
-		f.encoded = &[2]binaryDecoder{}
+		f.decoders = &[2]binaryDecoder{}
 	case !own && f.c.api.Observed():
 		f.watched = [2]bool{true, true}
 	}
@@ -72,7 +72,7 @@ func (f *follower) setKind(binary, own bool) {
 
 // Bytes returns the length of the delivered output.
 func (f *follower) Bytes() int64 {
-	if f.encoded != nil {
+	if f.decoders != nil {
 		return f.decoded
 	}
 	return f.Reader.Bytes()
@@ -117,8 +117,8 @@ func (f *follower) next() (string, []byte, error) {
 	if kind == wire.KindStderr {
 		stream, i = Stderr, 1
 	}
-	if f.encoded != nil {
-		if data, err = f.encoded[i].decode(data); err != nil {
+	if f.decoders != nil {
+		if data, err = f.decoders[i].decode(data); err != nil {
 			return "", nil, f.notEncoded(err)
 		}
 		f.decoded += int64(len(data))
@@ -135,11 +135,11 @@ func (f *follower) next() (string, []byte, error) {
 // a signal has ended the command, its shell may not have reached the encoding.
 func (f *follower) ended() error {
 	end := f.End()
-	if f.encoded == nil || end != nil && end.ExitCode != nil && *end.ExitCode > 128 {
+	if f.decoders == nil || end != nil && end.ExitCode != nil && *end.ExitCode > 128 {
 		return io.EOF
 	}
-	for i := range f.encoded {
-		if err := f.encoded[i].end(); err != nil {
+	for i := range f.decoders {
+		if err := f.decoders[i].end(); err != nil {
 			return f.notEncoded(err)
 		}
 	}
@@ -174,7 +174,7 @@ func (f *follower) each(sink func(string, []byte) error) error {
 // publicError converts an error of the reader to the one that users see.
 func (f *follower) publicError(err error) error {
 	if e, ok := err.(*logstream.Error); ok {
-		return f.c.streamError(e, f.session, f.id, f.asked)
+		return f.c.streamError(e, f.session, f.id, f.request)
 	}
 	if f.ctx.Err() != nil {
 		return &RequestError{operation: "read output of command " + f.id, session: f.session, Err: err}
@@ -184,8 +184,8 @@ func (f *follower) publicError(err error) error {
 
 // streamError returns the error of a stream that can't continue. The server's
 // message is redacted.
-func (c *Client) streamError(e *logstream.Error, session, id string, asked *engine.Body) *StreamError {
-	secrets := c.api.Known(&api.Request{Body: asked})
+func (c *Client) streamError(e *logstream.Error, session, id string, request *engine.Body) *StreamError {
+	secrets := c.api.Known(&api.Request{Body: request})
 	return &StreamError{
 		Code: secrets.Text(e.Code), Message: secrets.Text(e.Message), SessionID: session, CommandID: id,
 		Err: secrets.Error(publicError(e.Err)), sandbox: c.api.Owner(session),

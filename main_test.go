@@ -32,7 +32,7 @@ func (m withEmulator) Run() int {
 
 func (m withEmulator) run() (code int, err error) {
 	if needs.BusyBox() && flag.Lookup("test.skip").Value.String() == "" {
-		fmt.Println("examples are not run: they need GNU's programs") // an example can't say so
+		fmt.Println("examples are not run: they need GNU's programs") // an example can't skip itself
 		if err := flag.Set("test.skip", "^Example"); err != nil {
 			return 0, err
 		}
@@ -59,7 +59,7 @@ func (m withEmulator) run() (code int, err error) {
 		return 0, err
 	}
 	defer client.CloseIdleConnections()
-	// Other clients of the tests are passed their server, or use the default.
+	// Tests that make other clients pass an address, or expect the default address.
 	if err := os.Unsetenv("VERCEL_SANDBOX_BASE_URL"); err != nil {
 		return 0, err
 	}

@@ -359,9 +359,9 @@ func (r *PolicyResponse) check(at string) error {
 	return nil
 }
 
-// policyJSON is the JSON of a policy. The public form is the JavaScript SDK's, with
-// redacted values of headers. The form of requests has the values, and an object in
-// place of a mode alone.
+// policyJSON is the JSON of a policy, in two forms. The public form is that of the
+// JavaScript SDK, with redacted header values. The form for requests contains the values,
+// and is an object even for a mode alone.
 type policyJSON struct {
 	Mode       PolicyMode     `json:"mode,omitempty"`
 	Allow      any            `json:"allow,omitempty"`
@@ -394,7 +394,7 @@ type encodedTransform struct {
 	Headers map[string]string `json:"headers,omitzero"`
 }
 
-// encode returns the form of requests, or the public one.
+// encode returns the form for requests, or the public one.
 func (p *NetworkPolicy) encode(request bool) ([]byte, error) {
 	if p.Mode != "" && !p.incomplete && !request {
 		return json.Marshal(p.Mode)
@@ -548,7 +548,7 @@ func (p *NetworkPolicy) decode(data []byte) error {
 	if s := doc.Subnets; s != nil {
 		p.AllowSubnets, p.DenySubnets = s.Allow, s.Deny
 		if p.subnets() == nil {
-			p.AllowSubnets = []string{} // so that the object is sent again
+			p.AllowSubnets = []string{} // keeps the empty object, which is then sent back
 		}
 	}
 	var err error
@@ -595,7 +595,7 @@ func policyError(data []byte, err error) error {
 	return err
 }
 
-// toWire checks the policy and returns the form of requests. An error names the rule.
+// toWire checks the policy and returns the form for requests. An error names the rule.
 func (p *NetworkPolicy) toWire() (json.RawMessage, error) {
 	if p.incomplete {
 		return nil, invalid("NetworkPolicy", "was read with parts that this version does not know, which would be lost if it was written back: make a new one")

@@ -80,22 +80,22 @@ func TestNetworkPolicyRefusals(t *testing.T) {
 		policy *NetworkPolicy
 		want   string
 	}{
-		"unknown mode":     {&NetworkPolicy{Mode: "some"}, `NetworkPolicy.Mode: "some" is not "allow-all" or "deny-all"`},
-		"mode and lists":   {&NetworkPolicy{Mode: PolicyDenyAll, Allow: []string{}}, "NetworkPolicy.Mode: \"deny-all\" can't be used together with lists"},
-		"empty domain":     {&NetworkPolicy{Allow: []string{"a.com", ""}}, "NetworkPolicy.Allow[1]: the domain is empty"},
-		"url for a domain": {&NetworkPolicy{Allow: []string{"https://a.com"}}, `NetworkPolicy.Allow[0]: "https://a.com" is not a domain`},
-		"rule of nothing":  {&NetworkPolicy{Rules: map[string][]PolicyRule{"": nil}}, "NetworkPolicy.Rules: the domain is empty"},
-		"bad subnet":       {&NetworkPolicy{DenySubnets: []string{"10.0.0.0/8", "10.0.0.0/40"}}, `NetworkPolicy.DenySubnets[1]: "10.0.0.0/40"`},
-		"both":             {rule(PolicyRule{Transform: []PolicyTransform{}, ForwardURL: "https://p.com"}), second + ": Transform, ForwardURL and Response can't be used together"},
-		"neither":          {rule(PolicyRule{}), second + ": Transform, ForwardURL or Response is needed"},
-		"http":             {forward("http://p.com"), second + `.ForwardURL: the scheme is "http"`},
-		"relative":         {forward("/p"), second + ".ForwardURL: is not a URL with a host"},
-		"query":            {forward("https://p.com/?a=b"), second + ".ForwardURL: has a query"},
-		"fragment":         {forward("https://p.com/#a"), second + ".ForwardURL: has a fragment"},
-		"password":         {forward("https://u:hunter2@p.com/"), second + ".ForwardURL: holds a user name"},
-		"redacted":         {header("authorization", redactedHeader), second + `.Transform[0].Headers["authorization"]: holds the placeholder <redacted>`},
-		"header name":      {header("a b", "x"), second + `.Transform[0].Headers: "a b" can't be the name`},
-		"line break":       {header("a", "hunter2\r\nb: c"), second + ".Transform[0].Headers: the value of a contains a line break"},
+		"unknown mode":      {&NetworkPolicy{Mode: "some"}, `NetworkPolicy.Mode: "some" is not "allow-all" or "deny-all"`},
+		"mode and lists":    {&NetworkPolicy{Mode: PolicyDenyAll, Allow: []string{}}, "NetworkPolicy.Mode: \"deny-all\" can't be used together with lists"},
+		"empty domain":      {&NetworkPolicy{Allow: []string{"a.com", ""}}, "NetworkPolicy.Allow[1]: the domain is empty"},
+		"url for a domain":  {&NetworkPolicy{Allow: []string{"https://a.com"}}, `NetworkPolicy.Allow[0]: "https://a.com" is not a domain`},
+		"rule of no domain": {&NetworkPolicy{Rules: map[string][]PolicyRule{"": nil}}, "NetworkPolicy.Rules: the domain is empty"},
+		"bad subnet":        {&NetworkPolicy{DenySubnets: []string{"10.0.0.0/8", "10.0.0.0/40"}}, `NetworkPolicy.DenySubnets[1]: "10.0.0.0/40"`},
+		"both":              {rule(PolicyRule{Transform: []PolicyTransform{}, ForwardURL: "https://p.com"}), second + ": Transform, ForwardURL and Response can't be used together"},
+		"neither":           {rule(PolicyRule{}), second + ": Transform, ForwardURL or Response is needed"},
+		"http":              {forward("http://p.com"), second + `.ForwardURL: the scheme is "http"`},
+		"relative":          {forward("/p"), second + ".ForwardURL: is not a URL with a host"},
+		"query":             {forward("https://p.com/?a=b"), second + ".ForwardURL: has a query"},
+		"fragment":          {forward("https://p.com/#a"), second + ".ForwardURL: has a fragment"},
+		"password":          {forward("https://u:hunter2@p.com/"), second + ".ForwardURL: holds a user name"},
+		"redacted":          {header("authorization", redactedHeader), second + `.Transform[0].Headers["authorization"]: holds the placeholder <redacted>`},
+		"header name":       {header("a b", "x"), second + `.Transform[0].Headers: "a b" can't be the name`},
+		"line break":        {header("a", "hunter2\r\nb: c"), second + ".Transform[0].Headers: the value of a contains a line break"},
 		"regex": {
 			rule(PolicyRule{ForwardURL: "https://p.com", Match: &PolicyMatch{Headers: []PolicyKeyValueMatcher{{Value: &PolicyMatcher{Regex: new("(")}}}}}),
 			second + ".Match.Headers[0].Value.Regex: error parsing regexp",
@@ -139,7 +139,7 @@ func TestNetworkPolicyReadAndWriteBack(t *testing.T) {
 			`{"allow":["a.com",""],"incomplete":true}`, "does not know",
 		},
 		"not an object": {`["deny-all"]`, `{"incomplete":true}`, "does not know"},
-		"no place to forward to": {
+		"no URL to forward to": {
 			`{"mode":"custom","forwardRules":[{"domain":"a.com"}]}`, `{"allow":{},"incomplete":true}`, "does not know",
 		},
 		"injections first": {
@@ -223,7 +223,7 @@ func TestNetworkPolicyJSON(t *testing.T) {
 }
 
 // TestParseNetworkPolicy: a policy that the official SDK's type allows is decoded as by
-// json.Unmarshal. Anything else is refused with its name.
+// json.Unmarshal. Anything else is refused, and the error names it.
 func TestParseNetworkPolicy(t *testing.T) {
 	for _, text := range []string{
 		`"allow-all"`, ` "deny-all"` + "\n", `{}`, `{"allow":[]}`, `{"allow":{}}`, `{"allow":["*.example.com"],"subnets":{"allow":["10.0.0.0/8"],"deny":[]}}`,
@@ -345,8 +345,8 @@ func TestNetworkPolicyIsCopied(t *testing.T) {
 	assert.NotEqual(t, before, wireText(t, p))
 }
 
-// Whatever the API returns becomes a policy that survives JSON, and that is
-// either refused or written without a placeholder.
+// Any response of the API becomes a policy that can be encoded and decoded without a
+// change. Writing it back is either refused or sends valid JSON.
 func FuzzNetworkPolicyFromWire(f *testing.F) {
 	f.Add([]byte(`{"mode":"custom","allowedDomains":["*"],"injectionRules":[{"domain":"a","headerNames":["h"],"match":{"path":{"exact":"/"}}}],"forwardRules":[{"domain":"b","forwardURL":"https://p.com","match":[1]}],"deniedCIDRs":["10.0.0.0/8"]}`))
 	f.Add([]byte(`{"mode":"allow-all"}`))
@@ -381,8 +381,8 @@ func FuzzNetworkPolicyFromWire(f *testing.F) {
 	})
 }
 
-// A policy that is read from JSON and can be written has the same meaning as
-// before.
+// A policy that is decoded from JSON, and accepted for a request, has the same meaning in
+// the request.
 func FuzzNetworkPolicyJSON(f *testing.F) {
 	f.Add([]byte(`"deny-all"`))
 	f.Add([]byte(`{"allow":{"a.com":[{"match":{"path":{"startsWith":"/"}},"transform":[{"headers":{"h":"v"}}]}]},"subnets":{"deny":["10.0.0.0/8"]},"x":null}`))

@@ -35,7 +35,7 @@ type named interface {
 	names() (sandbox, session string)
 }
 
-// beginEvent reports the start of something on a sandbox; see [api.Client.Begin].
+// beginEvent reports the start of an operation on a sandbox; see [api.Client.Begin].
 func (c *Client) beginEvent(ctx context.Context, on named, e observe.Event) (context.Context, api.Span) {
 	if c.api.Observed() {
 		e.Sandbox, e.Session = on.names()
@@ -55,10 +55,10 @@ func endEvent(e *api.Span, err error) {
 	e.End(err)
 }
 
-// outcome returns the word for an error of this package.
+// outcome returns the outcome that events report for an error of this package.
 func outcome(ctx context.Context, err error) string {
 	if e, ok := errors.AsType[*APIError](err); ok {
-		return e.judged().String()
+		return e.errorKind().String()
 	}
 	if _, ok := errors.AsType[*api.AuthError](err); ok {
 		return api.NoCredentials
@@ -101,8 +101,8 @@ func attrs(e observe.Event) []slog.Attr { return e.LogValue().Group()[1:] }
 // contains everything about it.
 var records = map[observe.Kind]struct {
 	message string
-	well    slog.Level // of a success
-	failed  slog.Level // of a failure that is not a response of the API
+	success slog.Level
+	failure slog.Level // unless the API's response is the failure
 }{
 	observe.Operation: {"sandbox request", slog.LevelDebug, slog.LevelWarn},
 	observe.Command:   {"sandbox command", slog.LevelDebug, slog.LevelError},
@@ -129,7 +129,7 @@ func record(e *observe.Event) (message string, level slog.Level) {
 	}
 	switch e.Outcome {
 	case observe.OK, observe.Exit, observe.Found, observe.Started:
-		level = r.well
+		level = r.success
 		if e.Kind == observe.Operation && e.Attempt > 1 {
 			level = slog.LevelWarn
 		}
@@ -143,7 +143,7 @@ func record(e *observe.Event) (message string, level slog.Level) {
 			level = slog.LevelDebug
 		}
 	case observe.Failed:
-		level = r.failed
+		level = r.failure
 	case api.Unauthorized.String(), api.NoCredentials, api.QuotaExceeded.String(), api.NoDrives.String():
 		level = slog.LevelError
 	case observe.Deadline, api.Foreign.String(), api.Busy.String(), api.TimedOut.String(), api.RateLimited.String():

@@ -61,7 +61,7 @@ func TestEventsAreDocumented(t *testing.T) {
 		for line := range strings.Lines(string(text)) {
 			if recorded && strings.HasPrefix(line, "| `"+string(kind)+"` |") {
 				assert.Contains(t, line, "`"+r.message+"`", kind)
-				assert.Contains(t, line, "| "+strings.ToLower(r.well.String())+" | "+strings.ToLower(r.failed.String())+" |", kind)
+				assert.Contains(t, line, "| "+strings.ToLower(r.success.String())+" | "+strings.ToLower(r.failure.String())+" |", kind)
 			}
 		}
 	}

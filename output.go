@@ -24,7 +24,7 @@ const (
 type output struct {
 	text     strings.Builder
 	segments []segment
-	// Output that went to a writer is not included.
+	// noStdout and noStderr are set for a stream that went to a writer and is not included.
 	noStdout, noStderr bool
 }
 
@@ -75,17 +75,17 @@ func (o *output) only(stream string) string {
 	return b.String()
 }
 
-// deliver writes the output to the writers, and returns the output that has
-// none.
+// deliver writes the output to the writers, and returns the output of streams without a
+// writer.
 func (f *follower) deliver(o *CommandOptions) (*output, error) {
-	kept := &output{noStdout: o.Stdout != nil, noStderr: o.Stderr != nil}
+	rest := &output{noStdout: o.Stdout != nil, noStderr: o.Stderr != nil}
 	err := f.each(func(stream string, data []byte) error {
 		w := o.Stdout
 		if stream == Stderr {
 			w = o.Stderr
 		}
 		if w == nil {
-			kept.add(stream, data)
+			rest.add(stream, data)
 			return nil
 		}
 		if err := writeAll(w, data); err != nil {
@@ -99,11 +99,11 @@ func (f *follower) deliver(o *CommandOptions) (*output, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Of a stream that was empty nothing is missing, although it has a writer.
+	// An empty stream is complete even if it has a writer.
 	stdout, stderr := f.Delivered()
-	kept.noStdout = kept.noStdout && stdout
-	kept.noStderr = kept.noStderr && stderr
-	return kept, nil
+	rest.noStdout = rest.noStdout && stdout
+	rest.noStderr = rest.noStderr && stderr
+	return rest, nil
 }
 
 func writeAll(w io.Writer, data []byte) error {
@@ -126,7 +126,7 @@ type pump struct {
 	err error
 }
 
-// startPump copies what f reads, until the end of the event.
+// startPump copies the output that f reads to the writers, and then ends the event.
 func startPump(ctx context.Context, f *follower, cmd *Command, o *CommandOptions, e api.Span) *pump {
 	p := &pump{done: make(chan struct{}), event: e}
 	writers := *o
@@ -188,16 +188,18 @@ func (p *pump) waitEnd(ctx context.Context) *wire.Command {
 	return p.end
 }
 
-// pipeBuffer is the capacity of a pipe. It equals Linux's, so that a program which reads
-// one pipe to its end before the other works as long as it would there.
+// pipeBuffer is the capacity of a pipe. It equals the capacity of a pipe on Linux. A
+// program that reads one pipe to its end before the other then works with as much output
+// as it would with a local command.
 const pipeBuffer = 64 << 10
 
-// pipe is what StdoutPipe and StderrPipe return, and what StdinPipe fills.
+// pipe is a pipe with a buffer. StdoutPipe and StderrPipe return its reading end, and
+// StdinPipe its writing end.
 type pipe struct {
 	mu   sync.Mutex
 	cond *sync.Cond
 	buf  []byte
-	// ended: nothing more will be written. closed: the reader is gone.
+	// ended is set when nothing more will be written, and closed when the reader was closed.
 	ended, closed bool
 }
 
@@ -225,7 +227,8 @@ func (p *pipe) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Write waits for room. io.ErrClosedPipe means that the reader was closed.
+// Write waits until the buffer has room. io.ErrClosedPipe means that the reader was
+// closed.
 func (p *pipe) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -265,7 +268,7 @@ func (p *pipe) end() {
 	p.cond.Broadcast()
 }
 
-// stdinPipe is what StdinPipe returns.
+// stdinPipe is the writing end of a pipe, which StdinPipe returns.
 type stdinPipe struct {
 	p      *pipe
 	closed atomic.Bool

@@ -28,8 +28,8 @@ type Page[T any] struct {
 	fetch func(ctx context.Context, cursor string) (*Page[T], error)
 }
 
-// listAll iterates over all items from a first page, which is fetched by each
-// use of the iterator.
+// listAll iterates over the items of all pages. Each use of the iterator fetches the first
+// page again.
 func listAll[T any](ctx context.Context, first func() (*Page[T], error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -110,7 +110,7 @@ type ListOptions struct {
 	// Limit is the maximum number of items per page, at most 50. Zero means the
 	// API's default, 20.
 	Limit int
-	// Cursor continues a listing after the page whose Next it is.
+	// Cursor continues a listing: it is the Next of the previous page.
 	Cursor string
 	// SortBy and SortOrder are the order.
 	SortBy    SortBy
@@ -146,7 +146,7 @@ type PageOptions struct {
 	// Limit is the maximum number of items per page, at most 50. Zero means the
 	// API's default, 20.
 	Limit int
-	// Cursor continues a listing after the page whose Next it is.
+	// Cursor continues a listing: it is the Next of the previous page.
 	Cursor string
 	// SortOrder is the order, by age.
 	SortOrder SortOrder
@@ -162,7 +162,7 @@ func (o *PageOptions) query() listQuery {
 // listQuery is the query of all listings.
 type listQuery struct {
 	Project    string    `url:"project,omitempty"`
-	ProjectID  string    `url:"projectId,omitempty"` // the name of project in listings of drives
+	ProjectID  string    `url:"projectId,omitempty"` // the project in listings of drives
 	SnapshotID string    `url:"snapshotId,omitempty"`
 	Name       string    `url:"name,omitempty"`
 	Limit      int       `url:"limit,omitempty"`
@@ -174,8 +174,8 @@ type listQuery struct {
 	Tags       []string  `url:"tags,omitempty"`
 }
 
-// mostItems returns the maximum number of items in a page of the listing.
-func (q *listQuery) mostItems() int {
+// maxLimit returns the maximum number of items in a page of the listing.
+func (q *listQuery) maxLimit() int {
 	if q.SnapshotID != "" {
 		return wire.MaxTreePage
 	}
@@ -186,19 +186,19 @@ func (q listQuery) values() (url.Values, error) {
 	switch {
 	case q.Limit < 0:
 		return nil, invalid("Limit", "%d is negative", q.Limit)
-	case q.Limit > q.mostItems():
-		return nil, invalid("Limit", "%d is above %d, the maximum for a page", q.Limit, q.mostItems())
+	case q.Limit > q.maxLimit():
+		return nil, invalid("Limit", "%d is above %d, the maximum for a page", q.Limit, q.maxLimit())
 	case len(q.Tags) > 1:
 		return nil, invalid("Tags", "has %d tags; listings can be filtered by one", len(q.Tags))
 	case q.SortOrder != "" && q.SortOrder != Ascending && q.SortOrder != Descending:
 		return nil, invalid("SortOrder", "%q is not %q or %q", q.SortOrder, Ascending, Descending)
 	case q.Status != "" && q.SortBy != "" && q.SortBy != string(SortByCreatedAt):
 		return nil, invalid("Status", "can't be combined with SortBy %q: only a listing that is sorted by age can be filtered by it", q.SortBy)
-	case q.Status != "" && q.NamePrefix != "": // with the order that NamePrefix needs, the API names a SortBy that nobody set
+	case q.Status != "" && q.NamePrefix != "": // the API's own message would name a SortBy that the caller did not set
 		return nil, invalid("Status", "can't be combined with NamePrefix: only a listing that is sorted by age can be filtered by it")
 	}
 	if q.NamePrefix != "" {
-		q.SortBy = cmp.Or(q.SortBy, string(SortByName)) // the API filters no other order
+		q.SortBy = cmp.Or(q.SortBy, string(SortByName)) // the API requires this order for the filter
 	}
 	return query.Values(q)
 }
@@ -246,8 +246,8 @@ func (c *Client) List(ctx context.Context, opts *ListOptions) iter.Seq2[Info, er
 	return listAll(ctx, func() (*Page[Info], error) { return c.ListPage(ctx, opts) })
 }
 
-// ListPage returns one page of [Client.List], which continues it from the page's
-// Next as Cursor.
+// ListPage returns one page of [Client.List]. Set Cursor to the page's Next to get the
+// next page.
 func (c *Client) ListPage(ctx context.Context, opts *ListOptions) (*Page[Info], error) {
 	q := opts.query()
 	var err error

@@ -68,9 +68,9 @@ const sessionCheck = 10 * time.Second
 // failed; without a deadline, WaitForPort waits for as long as the session
 // runs.
 //
-// Its requests go to the server; one to the API every ten seconds asks whether the
-// session still runs. A stopped sandbox is not resumed, since its servers would
-// not be running: the error matches [ErrStopped].
+// It sends its requests to the server, and one to the API every ten seconds to check that
+// the session still runs. A stopped sandbox is not resumed, since its servers would not be
+// running: the error matches [ErrStopped].
 func (s *Sandbox) WaitForPort(ctx context.Context, port int, opts *WaitForPortOptions) (string, error) {
 	if _, err := enter(ctx, s); err != nil {
 		return "", err
@@ -105,7 +105,7 @@ func (s *Sandbox) WaitForPort(ctx context.Context, port int, opts *WaitForPortOp
 		e, refused := errors.AsType[*edge.Error](err)
 		if ctx.Err() == nil && (refused && e.Code != edge.NotListening || time.Since(checked) >= sessionCheck) {
 			checked = time.Now()
-			if err := s.stillRuns(ctx); err != nil {
+			if err := s.checkRunning(ctx); err != nil {
 				return "", fmt.Errorf("sandbox: waiting for port %d: %w; the last attempt: %w", port, err, reason)
 			}
 		}
@@ -173,9 +173,9 @@ type notRunningError struct {
 func (e notRunningError) Error() string        { return fmt.Sprintf("session %s is %s", e.id, e.status) }
 func (e notRunningError) Is(target error) bool { return target == ErrStopped }
 
-// stillRuns asks the API whether the current session runs or is starting. Any
-// failure other than a missing session is ignored.
-func (s *Sandbox) stillRuns(ctx context.Context) error {
+// checkRunning returns an error if the API says that the current session has ended, is
+// ending, or does not exist. It ignores other failures.
+func (s *Sandbox) checkRunning(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, sessionCheck/2)
 	defer cancel()
 	cur := s.CurrentSession()
@@ -216,8 +216,8 @@ func (c *Command) WaitForLog(ctx context.Context, pattern *regexp.Regexp) (strin
 	return c.waitForLog(ctx, pattern)
 }
 
-// waitForLog is WaitForLog. Without a pattern it waits for the end, and returns the error
-// for a program that should not have ended.
+// waitForLog is WaitForLog. Without a pattern it waits until the command ends, and then
+// returns an error that shows how it ended.
 func (c *Command) waitForLog(ctx context.Context, pattern *regexp.Regexp) (string, error) {
 	awaited, missed := "the end", ""
 	if pattern != nil {

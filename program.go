@@ -20,19 +20,19 @@ import (
 )
 
 const (
-	// maxReply limits the standard output of a helper program, unless it is read as it
-	// arrives. The longest replies are a path, or a message of useradd.
-	maxReply = 64 << 10
-	// maxComplaints limits the standard error of a helper program. The last
-	// keptComplaints bytes are kept. rm writes a line for each file.
-	maxComplaints, keptComplaints = 16 << 20, 64 << 10
-	// allComplaints is how much is kept for a program that names each file that it could
-	// not read. If there is more, the names are incomplete and the call fails.
-	allComplaints = 4 << 20
+	// maxStdout limits the standard output of a helper program, unless it is read as it
+	// arrives. The longest outputs are a path, or a message of useradd.
+	maxStdout = 64 << 10
+	// maxStderr limits the standard error of a helper program, of which the last keptStderr
+	// bytes are kept. It is large because rm writes a line for each file.
+	maxStderr, keptStderr = 16 << 20, 64 << 10
+	// keptFileErrors is how much standard error is kept of a program that names each file
+	// that it could not read. If there is more, the names are incomplete and the call fails.
+	keptFileErrors = 4 << 20
 )
 
-// target is where files and processes are: a Sandbox, which is resumed, a Session, which
-// is not, or a User of a sandbox.
+// target is a Sandbox, a Session or a User, whose files and processes a call uses. The
+// calls resume a stopped sandbox, except on a Session.
 type target interface {
 	RunCommand(ctx context.Context, name string, args []string, opts *CommandOptions) (*CommandResult, error)
 	// begin starts a command; see Session.begin.
@@ -56,10 +56,10 @@ var (
 	_ target = (*Session)(nil)
 )
 
-// program is a helper program in the sandbox. The sandbox may have replaced it by one
-// with endless output: beyond the limits it is killed, and the error says so. It runs in
-// a separate environment and, because the working directory may have been removed, in /
-// if possible.
+// program is a helper program in the sandbox. It runs in the separate environment of
+// package clean. It runs in / if possible, because the working directory may have been
+// removed. The sandbox may have replaced the program by one with endless output: beyond
+// the limits it is killed, and the error says so.
 type program struct {
 	name string
 	args []string
@@ -68,15 +68,15 @@ type program struct {
 	// result.
 	stdout io.Writer
 	// keep is how many bytes at the end of standard error are kept. Zero means
-	// keptComplaints.
+	// keptStderr.
 	keep int
 	// paths are the arguments that name files. If one is relative, the program runs
 	// in the working directory, and otherwise in /.
 	paths []string
 	// env is added to the sandbox's environment.
 	env Env
-	// outlives is set for programs that continue when the context ends, because they
-	// change something that should be completed, or end at once.
+	// outlives is set for a program that continues when the context ends: its change should
+	// be completed, or it ends at once anyway.
 	outlives bool
 }
 
@@ -90,16 +90,16 @@ func (p program) run(ctx context.Context, on target) (done coreutils.Result, err
 }
 
 func (p program) command(ctx context.Context, on target, name string, args []string) (coreutils.Result, error) {
-	reply := &limitedOutput{Tail: outputs.Tail{Max: maxReply}, from: "standard output of " + p.name, limit: maxReply}
-	complaints := &limitedOutput{Tail: outputs.Tail{Max: cmp.Or(p.keep, keptComplaints)}, from: "standard error of " + p.name, limit: maxComplaints}
+	stdout := &limitedOutput{Tail: outputs.Tail{Max: maxStdout}, from: "standard output of " + p.name, limit: maxStdout}
+	stderr := &limitedOutput{Tail: outputs.Tail{Max: cmp.Or(p.keep, keptStderr)}, from: "standard error of " + p.name, limit: maxStderr}
 	dir := "/"
 	// A user's programs start in the home directory, like those of the official client.
 	if _, user := on.(*User); user || slices.ContainsFunc(p.paths, func(name string) bool { return !path.IsAbs(name) }) {
 		dir = ""
 	}
-	o := &CommandOptions{Cwd: dir, Env: p.env, Sudo: p.sudo, Stdout: p.stdout, Stderr: complaints, KillOnCancel: !p.outlives}
+	o := &CommandOptions{Cwd: dir, Env: p.env, Sudo: p.sudo, Stdout: p.stdout, Stderr: stderr, KillOnCancel: !p.outlives}
 	if o.Stdout == nil {
-		o.Stdout = reply
+		o.Stdout = stdout
 	}
 	done, err := on.RunCommand(ctx, name, args, o)
 	if err != nil {
@@ -110,12 +110,12 @@ func (p program) command(ctx context.Context, on target, name string, args []str
 				_ = newCommand(c, broken.SessionID, wire.Command{ID: broken.CommandID}).Signal(late, SIGKILL)
 			}
 		}
-		return coreutils.Result{Stderr: complaints.String()}, cmp.Or(reply.err, complaints.err, err)
+		return coreutils.Result{Stderr: stderr.String()}, cmp.Or(stdout.err, stderr.err, err)
 	}
 	if err := done.endedWithSession(ctx); err != nil {
-		return coreutils.Result{Stderr: complaints.String()}, err
+		return coreutils.Result{Stderr: stderr.String()}, err
 	}
-	return coreutils.Result{ExitCode: done.ExitCode, Stdout: reply.String(), Stderr: complaints.String()}, nil
+	return coreutils.Result{ExitCode: done.ExitCode, Stdout: stdout.String(), Stderr: stderr.String()}, nil
 }
 
 // limitedOutput keeps the last bytes that are written to it, and fails beyond its
@@ -135,8 +135,8 @@ func (l *limitedOutput) Write(p []byte) (int, error) {
 	return l.Tail.Write(p)
 }
 
-// commandReader reads the output of a running command in constant memory. It
-// has one goroutine until Close, which ends the command.
+// commandReader reads the output of a running command in constant memory. Its goroutine
+// runs until Close, which ends the command.
 type commandReader struct {
 	*bufio.Reader
 	cancel context.CancelFunc
@@ -145,10 +145,11 @@ type commandReader struct {
 	result coreutils.Result // after Close
 }
 
-// readCommand starts a command that reads path, and returns when it has written
-// something or ended. Its error is an *FSError, returned at once or after the output, unless
-// whole, if not nil, says that the output is complete nevertheless.
-func readCommand(ctx context.Context, t target, path, name string, args []string, whole func(coreutils.Result) bool) (*commandReader, error) {
+// readCommand starts a command that reads path, and returns when it has written something
+// or ended. If the command fails, the error is an *FSError, which is returned at once or
+// after the output. If isComplete is not nil and reports that the output is complete
+// nevertheless, there is no error.
+func readCommand(ctx context.Context, t target, path, name string, args []string, isComplete func(coreutils.Result) bool) (*commandReader, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	pr, pw := io.Pipe()
 	r := &commandReader{
@@ -159,11 +160,11 @@ func readCommand(ctx context.Context, t target, path, name string, args []string
 		defer close(r.done)
 		name, args := coreutils.Carry(name, args)
 		p := program{name: name, args: args, paths: []string{path}, stdout: pw}
-		if whole != nil {
-			p.keep = allComplaints
+		if isComplete != nil {
+			p.keep = keptFileErrors
 		}
 		done, err := p.run(ctx, t)
-		if r.result = done; err == nil && done.ExitCode != 0 && (whole == nil || !whole(done)) {
+		if r.result = done; err == nil && done.ExitCode != 0 && (isComplete == nil || !isComplete(done)) {
 			err = programError(coreutils.NewError(name, done.ExitCode, done.Stderr))
 		}
 		pw.CloseWithError(err) // nil is io.EOF
@@ -218,8 +219,8 @@ func readBlocks(ctx context.Context, t target, path string, skip, count int64) (
 	return data, err
 }
 
-// encodedBody is a file read through a command's output. It ends when the
-// command does, so it is known to be complete.
+// encodedBody is a file that is read through a command's output. It ends only when the
+// command has ended, so it can't be cut short unnoticed.
 type encodedBody struct {
 	io.Reader
 	io.Closer
@@ -238,7 +239,7 @@ func (c *CommandResult) endedWithSession(ctx context.Context) error {
 	}
 	session := newSession(client, wire.Session{ID: c.Command.SessionID()}, nil)
 	if err := session.Refresh(ctx); err != nil || session.status() == StatusRunning {
-		return nil // the exit code is all that is known
+		return nil // only the exit code is known
 	}
 	return &StreamError{
 		Code: "sandbox_stopped", Message: "the program was killed when its session ended",

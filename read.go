@@ -26,26 +26,24 @@ type OpenOptions struct {
 	// Empty means the working directory of the session, or the home directory
 	// of the user.
 	Cwd string
-	// NoSizeCheck leaves out the request for the file's size. A response that
-	// something between the sandbox and this program cuts short is then taken
-	// for the whole file.
+	// NoSizeCheck omits the request for the file's size. If a proxy cuts the response short,
+	// the part that arrived is then taken for the whole file.
 	NoSizeCheck bool
 }
 
 // FileReader reads a file of a sandbox, and must be closed. It is not safe for
 // concurrent use.
 type FileReader struct {
-	name   string
-	body   io.ReadCloser
-	size   int64
-	read   int64
-	meter  *meter
-	length *sizeCheck // what the content is compared with at its end
+	name  string
+	body  io.ReadCloser
+	size  int64
+	read  int64
+	meter *meter
+	check *sizeCheck // compares the content with the file's size at the end
 
-	// The event for observers; over is set once they have it.
-	event  api.Span
-	over   atomic.Bool
-	closed atomic.Bool
+	event    api.Span    // for observers
+	reported atomic.Bool // the event has ended
+	closed   atomic.Bool
 }
 
 // openFile starts to read a file.
@@ -74,7 +72,7 @@ func openFile(ctx context.Context, t target, name, cwd string, progress func(Pro
 	return &FileReader{name: name, body: body, size: size, meter: newMeter(progress, size), event: e}, nil
 }
 
-// joinCwd leaves a path unchanged where possible, as the API would.
+// joinCwd resolves a relative path without cleaning it, as the API does.
 func joinCwd(cwd, name string) string {
 	if cwd == "" || strings.HasPrefix(name, "/") {
 		return name
@@ -89,7 +87,7 @@ func missingFile(err error) error {
 	if !ok {
 		return err
 	}
-	if e.judged() == api.NotFound {
+	if e.errorKind() == api.NotFound {
 		if !api.FileMissing(e.Code, e.Message) {
 			return err
 		}
@@ -119,7 +117,7 @@ func (r *FileReader) Read(p []byte) (int, error) {
 	r.read += int64(n)
 	r.meter.add(r.name, n)
 	if err == io.EOF {
-		if short := r.length.check(r.read); short != nil {
+		if short := r.check.compare(r.read); short != nil {
 			err = short
 		} else if r.read < r.size {
 			err = io.ErrUnexpectedEOF
@@ -140,7 +138,7 @@ func (r *FileReader) Read(p []byte) (int, error) {
 
 // finishEvent ends the event of the transfer.
 func (r *FileReader) finishEvent(err error) {
-	if !r.over.Swap(true) {
+	if !r.reported.Swap(true) {
 		r.event.Received = r.read
 		endEvent(&r.event, err)
 	}
@@ -165,7 +163,7 @@ func (r *FileReader) Close() error {
 		return errZeroFile
 	}
 	r.closed.Store(true)
-	r.length.stop()
+	r.check.stop()
 	defer r.finishEvent(nil)
 	return r.body.Close()
 }
@@ -178,12 +176,12 @@ type sizeCheck struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	stat   func() (int64, error)
-	enough int64 // with so many bytes the content is whole without a request
+	enough int64 // content of this length is complete without a request
 
-	// turn is full while a goroutine requests the size. It guards the fields below.
-	// Waiting for a sync.Once would stop the clock of a caller's synctest bubble.
-	turn  chan struct{}
-	asked bool
+	// lock guards the fields below: it is full while a goroutine requests the size. Waiting
+	// for a sync.Once instead would stop the clock of a caller's synctest bubble.
+	lock  chan struct{}
+	known bool // size and err are set
 	size  int64
 	err   error
 }
@@ -196,7 +194,7 @@ func newSizeCheck(ctx context.Context, t target, r *FileReader, name string, eno
 	if _, marked := r.body.(encodedBody); marked || strings.HasPrefix(clean, "/proc/") || strings.HasPrefix(clean, "/sys/") {
 		return nil
 	}
-	l := &sizeCheck{ctx: ctx, enough: enough, turn: make(chan struct{}, 1)}
+	l := &sizeCheck{ctx: ctx, enough: enough, lock: make(chan struct{}, 1)}
 	ctx, l.cancel = context.WithCancel(ctx)
 	l.stat = func() (int64, error) {
 		if ctx.Err() != nil {
@@ -214,13 +212,13 @@ func newSizeCheck(ctx context.Context, t target, r *FileReader, name string, eno
 	return l
 }
 
-// query makes one request and keeps its answer.
+// query requests the size once, and returns the same result to all callers.
 func (l *sizeCheck) query() (int64, error) {
-	l.turn <- struct{}{}
-	defer func() { <-l.turn }()
-	if !l.asked {
+	l.lock <- struct{}{}
+	defer func() { <-l.lock }()
+	if !l.known {
 		l.size, l.err = l.stat()
-		l.asked = true
+		l.known = true
 	}
 	return l.size, l.err
 }
@@ -228,21 +226,22 @@ func (l *sizeCheck) query() (int64, error) {
 // start requests the size in the background.
 func (l *sizeCheck) start() *sizeCheck {
 	if l != nil {
-		go func() { _, _ = l.query() }() // check queries again and gets the same answer
+		go func() { _, _ = l.query() }() // compare gets the same result
 	}
 	return l
 }
 
-// hasNoSize reports whether a request for a size succeeded for something that is
-// not a regular file, or the sandbox or the API says why there is no size: the file
-// is gone, there is no program stat or a different one, or commands are not
-// permitted. The end of the session is no such reason, because it also ends the content.
+// hasNoSize reports whether the result of a stat means that there is no size to compare.
+// Without an error, the file is not a regular one. With an error, the sandbox or the API
+// must say why: the file is gone, there is no program stat or a different one, or commands
+// are not permitted. The end of the session does not count, because it also ends the
+// content.
 func hasNoSize(err error) bool {
 	if _, said := errors.AsType[*FSError](err); said || err == nil {
 		return true
 	}
 	if e, refused := errors.AsType[*APIError](err); refused {
-		switch e.judged() {
+		switch e.errorKind() {
 		case api.Refused, api.Unauthorized, api.QuotaExceeded, api.NoProgram, api.NoDirectory:
 			return true
 		}
@@ -250,9 +249,9 @@ func hasNoSize(err error) bool {
 	return errors.Is(err, exec.ErrNotFound) || errors.Is(err, coreutils.ErrOutput)
 }
 
-// check returns a brokenError if the file has more than n bytes, and another error if its
-// size can't be determined.
-func (l *sizeCheck) check(n int64) error {
+// compare returns a brokenError if the file has more than n bytes, and another error if
+// its size can't be determined.
+func (l *sizeCheck) compare(n int64) error {
 	if l == nil || n >= l.enough {
 		return nil
 	}

@@ -34,16 +34,17 @@ func (s *Sandbox) Resume(ctx context.Context) error {
 	return session.waitReady(ctx)
 }
 
-// The causes of resumes, in addition to refused calls.
+// The causes of resumes. For a refused call, the cause is the outcome of the call.
 const (
 	causeAsked = "asked" // by Resume
 	causeGet   = "get"   // by a get
-	causeHook  = "hook"  // hooks have to run, or no session exists
+	causeHook  = "hook"  // a hook must run first, or no session is known
 )
 
-// resume returns a session to use instead of stale, which the API has refused.
-// Concurrent callers share one resume, which continues for as long as any of
-// them waits for it. The cause, and its error if there is one, are for observers.
+// resume returns a session to use instead of stale, a session on which the API has refused
+// a call. It starts one if necessary. Concurrent callers share one resume, which continues
+// for as long as any of them waits for it. The cause, and its error if there is one, are
+// for observers.
 func (s *Sandbox) resume(ctx context.Context, stale *Session, cause string, causeErr error) (*Session, error) {
 	why := observe.Event{Kind: observe.Resume, Cause: cause, CauseErr: causeErr}
 	if s.inHook(ctx) {
@@ -53,24 +54,25 @@ func (s *Sandbox) resume(ctx context.Context, stale *Session, cause string, caus
 		}
 		return s.startSession(ctx, stale, why)
 	}
-	session, joined, err := s.share(ctx, stale, why)
+	session, joined, err := s.joinResume(ctx, stale, why)
 	if err == nil && joined && session == stale {
 		// The resume that this call joined returned the session that has refused the
 		// call: resume once more.
-		session, _, err = s.share(ctx, stale, why)
+		session, _, err = s.joinResume(ctx, stale, why)
 	}
 	return session, err
 }
 
-// share waits for the resume in progress, which it reports, or starts one.
-func (s *Sandbox) share(ctx context.Context, stale *Session, why observe.Event) (session *Session, joined bool, err error) {
+// joinResume waits for the resume in progress, or starts one. joined reports whether one
+// was in progress.
+func (s *Sandbox) joinResume(ctx context.Context, stale *Session, why observe.Event) (session *Session, joined bool, err error) {
 	st, cur := s.st, s.CurrentSession()
-	calm := cur != nil && cur != stale && s.resumeHook(cur) == nil
+	usable := cur != nil && cur != stale && s.resumeHook(cur) == nil
 	st.mu.Lock()
 	call := st.resuming
 	joined = call != nil
 	if call == nil {
-		if calm && st.current == cur {
+		if usable && st.current == cur {
 			// The refusal came from an older session than the current one.
 			defer st.mu.Unlock()
 			return st.current, false, nil
@@ -83,14 +85,14 @@ func (s *Sandbox) share(ctx context.Context, stale *Session, why observe.Event) 
 	call.waiters++
 	st.mu.Unlock()
 
-	stuck := func(err error) error {
+	resumeError := func(err error) error {
 		return &RequestError{operation: "resume sandbox", sandbox: s.Name(), Err: err}
 	}
 	select {
 	case <-call.done:
 	case <-call.ctx.Done():
-		// It has ended, or should have: a hook that ignores its context may never return,
-		// for example one that waits for its own resume.
+		// The resume has ended, or should have. A hook that ignores its context may never
+		// return, for example one that waits for its own resume.
 		select {
 		case <-call.done:
 		case <-time.After(hookGrace):
@@ -99,9 +101,9 @@ func (s *Sandbox) share(ctx context.Context, stale *Session, why observe.Event) 
 				st.resuming = nil
 			}
 			st.mu.Unlock()
-			return nil, joined, stuck(errResumeStuck)
+			return nil, joined, resumeError(errResumeStuck)
 		case <-ctx.Done():
-			return nil, joined, stuck(api.ContextError(ctx))
+			return nil, joined, resumeError(api.ContextError(ctx))
 		}
 	case <-ctx.Done():
 		st.mu.Lock()
@@ -112,7 +114,7 @@ func (s *Sandbox) share(ctx context.Context, stale *Session, why observe.Event) 
 			}
 		}
 		st.mu.Unlock()
-		return nil, joined, stuck(api.ContextError(ctx))
+		return nil, joined, resumeError(api.ContextError(ctx))
 	}
 	return call.session, joined, call.err
 }
@@ -174,20 +176,20 @@ func (s *Sandbox) startSession(ctx context.Context, stale *Session, why observe.
 			if ending = session; !session.ending() {
 				return session, nil
 			}
-		case !is || refused.judged() != api.Stopping || stale == nil:
+		case !is || refused.errorKind() != api.Stopping || stale == nil:
 			return nil, err
 		}
 		if waited {
 			return session, err
 		}
-		if err := ending.poll(ctx, StatusStopping, StatusSnapshotting); err != nil {
+		if err := ending.pollWhile(ctx, StatusStopping, StatusSnapshotting); err != nil {
 			return nil, err
 		}
 	}
 }
 
 // maxResumes limits how often one call resumes the sandbox, as in the official client:
-// others may stop sessions as fast as they are started.
+// other clients may stop sessions as fast as they are started.
 const maxResumes = 1
 
 // withResume calls fn with the current session, after a running hook has
@@ -208,7 +210,7 @@ func withResume[T any](ctx context.Context, s *Sandbox, fn func(*Session) (T, er
 			return zero, err
 		}
 		v, err := fn(cur)
-		if !refusal(cur, err) || resumes == maxResumes {
+		if !isRefusal(cur, err) || resumes == maxResumes {
 			return v, err
 		}
 		if cur, err = s.resume(ctx, cur, outcome(ctx, err), err); err != nil {
@@ -227,24 +229,24 @@ func withResumeDo(ctx context.Context, s *Sandbox, fn func(*Session) error) erro
 // session, it waits for them and returns the session after that.
 func (s *Sandbox) ready(ctx context.Context) (*Session, error) {
 	s.st.mu.Lock()
-	cur, calm := s.st.current, s.st.resuming == nil
+	cur, idle := s.st.current, s.st.resuming == nil
 	s.st.mu.Unlock()
-	if cur != nil && (s.inHook(ctx) || calm && s.resumeHook(cur) == nil) {
+	if cur != nil && (s.inHook(ctx) || idle && s.resumeHook(cur) == nil) {
 		return cur, nil
 	}
 	return s.resume(ctx, nil, causeHook, nil)
 }
 
-// lookAt calls fn with the current session. It does not start a stopped session, but
-// another client may have started the next one.
-func lookAt[T any](ctx context.Context, s *Sandbox, fn func(*Session) (T, error)) (T, error) {
-	cur, err := s.sessionToLookAt(ctx)
+// withoutResume calls fn with the current session, and starts none. If the API refuses the
+// call and another client has started the next session, it calls fn with that one.
+func withoutResume[T any](ctx context.Context, s *Sandbox, fn func(*Session) (T, error)) (T, error) {
+	cur, err := s.sessionForLookup(ctx)
 	if err != nil {
 		var zero T
 		return zero, err
 	}
 	v, err := fn(cur)
-	if refusal(cur, err) && s.Refresh(ctx) == nil {
+	if isRefusal(cur, err) && s.Refresh(ctx) == nil {
 		if next := s.CurrentSession(); next != cur {
 			return fn(next)
 		}
@@ -252,9 +254,9 @@ func lookAt[T any](ctx context.Context, s *Sandbox, fn func(*Session) (T, error)
 	return v, err
 }
 
-// sessionToLookAt returns the session in which commands are looked up. It starts no
+// sessionForLookup returns the session in which commands are looked up. It starts no
 // session.
-func (s *Sandbox) sessionToLookAt(ctx context.Context) (*Session, error) {
+func (s *Sandbox) sessionForLookup(ctx context.Context) (*Session, error) {
 	if _, err := enter(ctx, s); err != nil {
 		return nil, err
 	}
@@ -337,11 +339,11 @@ func (s *Sandbox) startCommand(ctx context.Context, name string, args []string, 
 // resume the sandbox: the commands of a stopped session are gone, and the error
 // then matches [ErrStopped].
 func (s *Sandbox) GetCommand(ctx context.Context, id string) (*Command, error) {
-	return lookAt(ctx, s, func(cur *Session) (*Command, error) { return cur.GetCommand(ctx, id) })
+	return withoutResume(ctx, s, func(cur *Session) (*Command, error) { return cur.GetCommand(ctx, id) })
 }
 
 // ListCommands is like [Session.ListCommands] for the current session. Like
 // [Sandbox.GetCommand], it does not resume the sandbox.
 func (s *Sandbox) ListCommands(ctx context.Context) ([]*Command, error) {
-	return lookAt(ctx, s, func(cur *Session) ([]*Command, error) { return cur.ListCommands(ctx) })
+	return withoutResume(ctx, s, func(cur *Session) ([]*Command, error) { return cur.ListCommands(ctx) })
 }

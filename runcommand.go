@@ -40,13 +40,13 @@ type CommandOptions struct {
 	// to a writer is not kept in memory; [Command.Stdout] and [Command.Stderr]
 	// fetch it again.
 	Stdout, Stderr io.Writer
-	// KillOnCancel kills the command and its children, as [Command.SignalTree]
-	// does with [SIGKILL], if the context of RunCommand or StartCommand ends while it
-	// runs, or if a writer fails. Without KillOnCancel only the call ends, and the
-	// command continues. If the children can't be reached, the error matches
-	// [ErrChildren]; if it is unknown whether the command was killed, it matches
-	// [ErrOutcomeUnknown]. With KillOnCancel the call returns at most five seconds after the context has
-	// ended, even if the API does not respond to the start or to the kill.
+	// KillOnCancel kills the command and its children, as [Command.SignalTree] does with
+	// [SIGKILL], if the context of RunCommand or StartCommand ends while it runs, or if a
+	// writer fails. Without KillOnCancel only the call ends, and the command continues. If
+	// the children can't be reached, the error matches [ErrChildren]; if it is unknown
+	// whether the command was killed, it matches [ErrOutcomeUnknown]. With KillOnCancel the
+	// call returns at most five seconds after the context has ended, even if the API does not
+	// respond to the start or to the kill.
 	KillOnCancel bool
 	// ID identifies the command within its session: at most 64 letters, digits,
 	// underscores and dashes, not used before in this session. A program that
@@ -75,15 +75,16 @@ type CommandOptions struct {
 
 	// attach is AttachStdin of StartOptions.
 	attach bool
-	// tree marks the process with the variable that SignalTree looks for, as KillOnCancel
-	// does. If envAt is not zero, the variable is also inserted there among the arguments
-	// of env.
-	tree  bool
-	envAt int
+	// markTree, like KillOnCancel, marks the process with the variable that SignalTree looks
+	// for. If envAt is not zero, the variable is also inserted at that index of the
+	// arguments, as an argument of the program env.
+	markTree bool
+	envAt    int
 	// input is the file that becomes the command's standard input.
 	input string
-	// callerEnv holds the variables that the caller has set, if Env has others or
-	// became arguments. Nil means those of Env.
+	// callerEnv holds the variables that the caller has set, whose values are secret. Nil
+	// means that Env holds exactly those. It is set if the client added variables to Env, or
+	// passes them as arguments.
 	callerEnv Env
 }
 
@@ -129,7 +130,7 @@ func (o *StartOptions) command() *CommandOptions {
 	}
 	return &CommandOptions{
 		Cwd: o.Cwd, Env: o.Env, Sudo: o.Sudo, Timeout: o.Timeout, Stdout: o.Stdout, Stderr: o.Stderr, KillOnCancel: o.KillOnCancel,
-		ID: o.ID, Binary: o.Binary, attach: o.AttachStdin, tree: true,
+		ID: o.ID, Binary: o.Binary, attach: o.AttachStdin, markTree: true,
 	}
 }
 
@@ -163,7 +164,7 @@ type commandRun struct {
 	result      *CommandResult // nil after an error
 	session, id string
 	received    int64
-	cmd         *Command // that was started; its pump, if any, ends the event
+	cmd         *Command // the started command; its pump, if any, ends the event
 }
 
 // fillEvent adds the result to the command's event.
@@ -215,7 +216,7 @@ func (s *Session) runCommand(ctx context.Context, name string, args []string, op
 	if end := f.End(); end != nil {
 		cmd.data = *end
 	}
-	cmd.kept = kept
+	cmd.cached = kept
 	r.result = finished(cmd)
 	return r, nil
 }
@@ -245,7 +246,7 @@ func (s *Session) StartCommand(ctx context.Context, name string, args []string, 
 func (s *Session) startCommand(ctx context.Context, name string, args []string, o CommandOptions, e api.Span) (r commandRun, err error) {
 	r.session = s.ID()
 	copied := o.Stdout != nil || o.Stderr != nil
-	// It is unknown whether a waited command can have an input.
+	// The service may not support input for a command whose start waits for its output.
 	cmd, f, err := s.begin(ctx, ctx, name, args, &o, copied && !o.attach)
 	if err != nil {
 		return r, err
@@ -278,10 +279,9 @@ func (s *Session) startCommand(ctx context.Context, name string, args []string, 
 	return r, nil
 }
 
-// begin starts a command: RunCommand, StartCommand and Cmd are layers over it.
-// The start is given up when ctx ends. If followed is set, the response is the
-// output of the command, which the follower reads until live ends; it is nil
-// otherwise.
+// begin starts a command for RunCommand, StartCommand and Cmd. It gives up when ctx ends.
+// If followed is set, the response is the output of the command, and the follower reads it
+// until live ends. Otherwise the follower is nil.
 func (s *Session) begin(ctx, live context.Context, name string, args []string, o *CommandOptions, followed bool) (*Command, *follower, error) {
 	c, err := enter(ctx, s)
 	if err != nil {
@@ -295,7 +295,7 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 	body.Wait, body.Logs = followed, followed
 	start := &engine.Start{
 		Stream: c.logStream(session, o.ID), Chosen: o.ID != "", Body: body,
-		Honored: c.honoredIDs.Load(), Distrust: c.distrustIDs, Doubt: c.doubtIDs,
+		Honored: c.honoredIDs.Load(), Distrust: c.stopGeneratingIDs, Doubt: c.doubtGeneratedIDs,
 		Check: func(id string) error {
 			return checkRoute(&api.Request{Op: api.GetCommand, Path: []string{session, id}})
 		},
@@ -305,13 +305,13 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 	}
 	token := ""
 	// A caller that chooses an ID wants to find the command again, perhaps to end it.
-	if o.KillOnCancel || o.tree || o.Binary || o.ID != "" {
+	if o.KillOnCancel || o.markTree || o.Binary || o.ID != "" {
 		token = treeToken(session, start.Stream.ID)
 		body.Mark(token, o.envAt)
 	}
 	own, _, _ := clean.Of(name, args)
 	if o.input != "" {
-		body.Command, body.Args = "/bin/sh", append([]string{"-c", withInput, "sh", o.input, body.Command}, body.Args...)
+		body.Command, body.Args = "/bin/sh", append([]string{"-c", inputScript, "sh", o.input, body.Command}, body.Args...)
 	}
 	if o.Binary {
 		body.Command, body.Args = wrapBinary(body.Command, body.Args)
@@ -321,10 +321,10 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 		cmd.token, cmd.limit = token, o.Timeout
 		return cmd
 	}
-	var left error // of the command whose start is given up
+	var killErr error // of killing a command whose start was given up
 	if o.KillOnCancel {
 		start.Kill = func(ctx context.Context, id string) {
-			left = handle(wire.Command{ID: id, Name: name, Args: args}).killAfterCancel(ctx, engine.KillGrace-engine.OpenGrace, nil)
+			killErr = handle(wire.Command{ID: id, Name: name, Args: args}).killAfterCancel(ctx, engine.KillGrace-engine.OpenGrace, nil)
 		}
 	}
 	if err := checkRoute(start.Request(api.StartCommand)); err != nil {
@@ -332,7 +332,7 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 	}
 	data, r, release, err := start.Begin(ctx, live)
 	if err != nil {
-		return nil, nil, joinErrors(noShell(c.startError(session, err, body), name), left)
+		return nil, nil, joinErrors(withProgramHint(c.startError(session, err, body), name), killErr)
 	}
 	if generated := o.ID == "" && start.Stream.ID != ""; generated && data.ID == start.Stream.ID {
 		c.honoredIDs.Store(true)
@@ -342,18 +342,18 @@ func (s *Session) begin(ctx, live context.Context, name string, args []string, o
 		release()
 		return cmd, nil, nil
 	}
-	f := &follower{Reader: r, ctx: live, c: c, session: session, id: data.ID, release: release, asked: body}
+	f := &follower{Reader: r, ctx: live, c: c, session: session, id: data.ID, release: release, request: body}
 	f.setKind(o.Binary, own != nil)
 	return cmd, f, nil
 }
 
-// withInput opens the input file, removes it and runs the command in place of the shell,
-// so that the file is gone when the command begins. It first makes the file readable for
-// other users, because the command may run as one and open /dev/stdin. A shell drops
-// variables whose names are no identifiers, and adds its own: so the command gets the
-// environment from /proc. LD_PRELOAD and LD_DEBUG are unset for the helper programs, so
-// that the loader prints nothing for them.
-const withInput = `exec <"$1" || exit 126
+// inputScript opens the input file, removes it and runs the command in place of the shell,
+// so that the file is gone when the command begins. It makes the open file readable for
+// other users, because the command may run as one of them and open /dev/stdin. A shell
+// drops variables whose names are not identifiers, and adds its own. The command therefore
+// gets its environment from /proc. LD_PRELOAD and LD_DEBUG are unset for the helper
+// programs, so that the loader prints nothing for them.
+const inputScript = `exec <"$1" || exit 126
 old=$PATH PATH=/usr/bin:/bin:$PATH
 (unset LD_PRELOAD LD_DEBUG; rm -f -- "$1" && chmod 644 /dev/stdin 2>/dev/null); shift
 env=$(unset LD_PRELOAD LD_DEBUG; LC_ALL=C sed -z "/=/!d; s/'/'\\\\''/g; s/^/'/; s/$/'/" "/proc/$$/environ" 2>/dev/null | tr '\0' ' ')
@@ -416,28 +416,29 @@ func checkCommandID(id string) error {
 	return nil
 }
 
-// distrustIDs stops generating IDs for commands, and logs that once.
-func (c *Client) distrustIDs(ctx context.Context, why string) {
+// stopGeneratingIDs lets the service choose the IDs of commands, and logs that once.
+func (c *Client) stopGeneratingIDs(ctx context.Context, why string) {
 	if !c.serverIDs.Swap(true) {
 		c.api.Log(ctx, slog.LevelWarn, "sandbox: commands get their IDs from the service from now on", slog.String("cause", why))
 	}
 }
 
-// doubtIDs stops generating IDs the second time: the first time may be an accident.
-func (c *Client) doubtIDs(ctx context.Context, why string) {
+// doubtGeneratedIDs stops generating IDs at its second call: a single doubt may be an
+// accident.
+func (c *Client) doubtGeneratedIDs(ctx context.Context, why string) {
 	if c.doubtedIDs.Swap(true) {
-		c.distrustIDs(ctx, why)
+		c.stopGeneratingIDs(ctx, why)
 	}
 }
 
 // noInterpreter explains why an existing file is reported as missing.
 const noInterpreter = "its first line (#!) names a program that isn't, as with Windows line endings (CRLF)"
 
-// noShell adds the usual reason to the error of a missing program.
-func noShell(err error, name string) error {
+// withProgramHint adds the usual reason to the error of a missing program.
+func withProgramHint(err error, name string) error {
 	e, ok := err.(*APIError)
 	switch {
-	case !ok || e.judged() != api.NoProgram:
+	case !ok || e.errorKind() != api.NoProgram:
 	case strings.ContainsAny(name, " |&;<>$*"):
 		e.hint = `the name is that of a program, and no shell reads it: run "sh" with the arguments "-c" and the line`
 	case strings.Contains(name, "/"):
@@ -447,11 +448,11 @@ func noShell(err error, name string) error {
 }
 
 // startError converts an error of a start to the one that users see.
-func (c *Client) startError(session string, err error, asked *engine.Body) error {
+func (c *Client) startError(session string, err error, body *engine.Body) error {
 	unknown := engine.Unknown(err)
 	switch e := err.(type) {
 	case *logstream.Error:
-		return c.streamError(e, session, "", asked)
+		return c.streamError(e, session, "", body)
 	case *engine.TwiceError:
 		err = publicError(e.Err)
 	case *api.Failure, *api.AuthError:
@@ -460,10 +461,10 @@ func (c *Client) startError(session string, err error, asked *engine.Body) error
 	return &RequestError{operation: api.RunCommand.Name, session: session, Err: err, unknown: unknown}
 }
 
-// GetCommand returns the command of this session with the given ID. It makes a
-// second request to find out whether the command has ended, which takes up to a
-// quarter of a second, or twice the time of the first, if it is running. If
-// the command does not exist, the error matches [ErrNotFound].
+// GetCommand returns the command of this session with the given ID. It makes a second
+// request to find out whether the command has ended. For a running command, that request
+// takes a quarter of a second, or twice the time of the first request if that is longer.
+// If the command does not exist, the error matches [ErrNotFound].
 func (s *Session) GetCommand(ctx context.Context, id string) (*Command, error) {
 	c, err := enter(ctx, s)
 	if err != nil {

@@ -47,7 +47,7 @@ type Sandbox struct {
 // receives, never wait for the hook.
 type Hook func(ctx context.Context, sb *Sandbox) error
 
-// sandboxState is what all handles of one sandbox in this process share.
+// sandboxState is the state of a handle, which the handles that its hooks receive share.
 type sandboxState struct {
 	project string
 	// onResume is the hook of the call that made the handle; nil for none.
@@ -102,7 +102,7 @@ func (s *Sandbox) client() (*Client, error) {
 			return nil, err
 		}
 		s.st.client = c
-		s.st.learn()
+		s.st.registerSession()
 	}
 	return s.st.client, nil
 }
@@ -114,15 +114,15 @@ func (s *Sandbox) bind(c *Client) {
 	s.st.mu.Lock()
 	defer s.st.mu.Unlock()
 	s.st.client = c
-	s.st.learn()
+	s.st.registerSession()
 	if s.st.current != nil {
 		s.st.current.bind(c)
 	}
 }
 
-// learn tells the client to which sandbox the session of a handle from JSON belongs. The
-// caller holds mu.
-func (st *sandboxState) learn() {
+// registerSession tells the client to which sandbox the session of a handle from JSON
+// belongs. The caller holds mu.
+func (st *sandboxState) registerSession() {
 	if st.current != nil && st.client != nil && st.client.api != nil {
 		w := st.current.wire()
 		st.client.api.Learn(w.ID, st.info.Name)
@@ -216,7 +216,7 @@ func (s *Sandbox) URL(port int) (string, error) {
 func (s *Sandbox) ExpiresAt() time.Time {
 	if cur := s.CurrentSession(); cur != nil {
 		if info := cur.wire(); Status(info.Status) == StatusRunning {
-			return timeout(&info)
+			return timeoutAt(&info)
 		}
 	}
 	return s.metadata().ExpiresAt.Time
@@ -270,9 +270,9 @@ func (c *Client) getSandbox(ctx context.Context, name, project string, resume bo
 	return &resp, nil
 }
 
-// setInfo stores the sandbox's description from a response. If the response is about
-// another sandbox that has got the name since, the handle does not change, and the error
-// matches ErrDeleted. The caller holds mu.
+// setInfo stores the sandbox's description from a response. If the name now belongs to
+// another sandbox, the handle does not change, and the error matches ErrDeleted. The
+// caller holds mu.
 func (st *sandboxState) setInfo(info wire.Sandbox) error {
 	if known := st.info.CreatedAt; !known.IsZero() && !info.CreatedAt.IsZero() && !info.CreatedAt.Equal(known.Time) {
 		return fmt.Errorf("%w: another client created a new sandbox named %q at %v; Get returns a handle for it", ErrDeleted, st.info.Name, info.CreatedAt.UTC())
@@ -462,9 +462,8 @@ type UpdateOptions struct {
 	Tags map[string]string
 	// Ports replaces the exposed ports; a non-nil empty slice exposes none.
 	Ports []int
-	// Region is where sessions are started from the next one on.
-	// FailoverRegions are used when that is not possible; a non-nil empty slice
-	// removes them.
+	// Region is where sessions are started from the next one on. FailoverRegions are used if
+	// a session can't start there; a non-nil empty slice removes them.
 	Region          string
 	FailoverRegions []string
 	// Mounts replaces the mounted drives from the next session on; a non-nil

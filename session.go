@@ -95,7 +95,7 @@ func (s *Session) Info() SessionInfo {
 	info := sessionInfo(&s.data)
 	if info.NetworkPolicy == nil && s.policy != nil {
 		info.NetworkPolicy = new(NetworkPolicy)
-		_ = json.Unmarshal(s.policy, info.NetworkPolicy) // it was decoded before
+		_ = json.Unmarshal(s.policy, info.NetworkPolicy) // can't fail: it was decoded before
 	}
 	return info
 }
@@ -170,11 +170,11 @@ func (s *Session) TimeLeft() time.Duration {
 	if c, err := s.client(); err == nil && c.api != nil {
 		now = c.api.Now()
 	}
-	return min(timeout(&w).Sub(now), time.Duration(w.Timeout))
+	return min(timeoutAt(&w).Sub(now), time.Duration(w.Timeout))
 }
 
-// timeout returns when a session times out.
-func timeout(w *wire.Session) time.Time {
+// timeoutAt returns when a session times out.
+func timeoutAt(w *wire.Session) time.Time {
 	begun := w.StartedAt.Time
 	if begun.IsZero() {
 		begun = w.CreatedAt.Time
@@ -195,9 +195,9 @@ func (s *Session) ending() bool {
 	return status == StatusStopping || status == StatusSnapshotting
 }
 
-// poll waits until the session has left the given states. It always makes a request,
+// pollWhile waits until the session has left the given states. It always makes a request,
 // because the known state may be outdated.
-func (s *Session) poll(ctx context.Context, states ...Status) error {
+func (s *Session) pollWhile(ctx context.Context, states ...Status) error {
 	c, err := enter(ctx, s)
 	if err != nil {
 		return err
@@ -220,7 +220,7 @@ func (s *Session) waitReady(ctx context.Context) error {
 	if s.status() != StatusPending {
 		return nil
 	}
-	if err := s.poll(ctx, StatusPending); err != nil {
+	if err := s.pollWhile(ctx, StatusPending); err != nil {
 		return err
 	}
 	if status := s.status(); status == StatusFailed || status == StatusAborted {
@@ -229,17 +229,16 @@ func (s *Session) waitReady(ctx context.Context) error {
 	return nil
 }
 
-// refusal reports whether the API refused a call on this session before it had
-// any effect. err must be the error of the call's own request. A wrapped error
-// may come from a hook, or from a stream that broke after the call had taken
-// effect.
-func refusal(session *Session, err error) bool {
+// isRefusal reports whether the API refused a call on this session before it had any
+// effect. err must be the error of the call's own request. A wrapped error may come from a
+// hook, or from a stream that broke after the call had taken effect.
+func isRefusal(session *Session, err error) bool {
 	e, ok := err.(*APIError) //nolint:errorlint // not a wrapped one
 	return ok && e.refused && e.SessionID == session.ID()
 }
 
-// ExtendTimeout moves the end of the session by d, with one request. If the plan
-// refuses, the error matches [ErrNoMoreTime] and says how long the session has.
+// ExtendTimeout moves the end of the session by d, with one request. If the plan refuses,
+// the error matches [ErrNoMoreTime] and says when the session ends.
 func (s *Session) ExtendTimeout(ctx context.Context, d time.Duration) error {
 	if _, err := enter(ctx, s); err != nil {
 		return err
@@ -402,8 +401,8 @@ func (s *Session) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Interactive is the address of a terminal service; package terminal has ready
-// terminals.
+// Interactive is the address of a terminal service. Most programs use package terminal
+// instead.
 type Interactive struct {
 	// URL is the address of a WebSocket.
 	URL string `secret:"url"`

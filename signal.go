@@ -98,7 +98,7 @@ func (c *Command) signalOne(ctx context.Context, sig Signal) error {
 	case err == nil || ctx.Err() != nil:
 		return err
 	case req.Uncertain && errors.Is(err, os.ErrProcessDone):
-		return nil // the signal whose response was lost may have done it
+		return nil // the signal whose response was lost may have ended it
 	case isUnknown(err):
 		if data, lookErr := client.lookAtCommand(ctx, c.session, c.ID()); lookErr == nil && data.ExitCode != nil {
 			c.finish(*data)
@@ -143,7 +143,7 @@ func (c *Command) SignalTree(ctx context.Context, sig Signal) error {
 	if ctx.Err() != nil {
 		return api.ContextError(ctx)
 	}
-	unknown, why := c.runTree(ctx, client, sig, "")
+	unknown, why := c.runTreeScript(ctx, client, sig, "")
 	switch {
 	case why == nil:
 		return nil
@@ -165,16 +165,16 @@ func (c *Command) SignalTree(ctx context.Context, sig Signal) error {
 	if unknown {
 		left, cancel := grace()
 		defer cancel()
-		if _, why = c.runTree(left, client, sig, "all"); why == nil {
+		if _, why = c.runTreeScript(left, client, sig, "all"); why == nil {
 			return nil
 		}
 	}
 	return fmt.Errorf("sandbox: signal command %s: %w: %w", c.ID(), ErrChildren, why)
 }
 
-// runTree signals the process and its descendants, or all processes with its variable.
-// unknown means that it may have done so, or may still do so.
-func (c *Command) runTree(ctx context.Context, client *Client, sig Signal, all string) (unknown bool, err error) {
+// runTreeScript signals the process and its descendants or, if all is not empty, all
+// processes with its variable. unknown means that it may have done so, or may still do so.
+func (c *Command) runTreeScript(ctx context.Context, client *Client, sig Signal, all string) (unknown bool, err error) {
 	session := newSession(client, wire.Session{ID: c.session}, nil)
 	for root := false; ; root = true {
 		name, args := coreutils.Carry("sh", []string{"-c", engine.TreeScript, "sh", strconv.Itoa(int(sig)), c.treeToken(), all})
@@ -221,12 +221,12 @@ func treeToken(session, id string) string {
 func (c *Command) killAfterCancel(ctx context.Context, within time.Duration, why error) error {
 	late, cancel := engine.Late(ctx, within)
 	defer cancel()
-	return joinErrors(why, c.stillRunning(c.SignalTree(late, SIGKILL)))
+	return joinErrors(why, c.stillRunningError(c.SignalTree(late, SIGKILL)))
 }
 
-// stillRunning turns the error of a kill into the error for the call that gave the
+// stillRunningError turns the error of a kill into the error for the call that gave the
 // command up. It is nil unless the command or its children may still be running.
-func (c *Command) stillRunning(err error) error {
+func (c *Command) stillRunningError(err error) error {
 	switch {
 	case err == nil, errors.Is(err, os.ErrProcessDone), errors.Is(err, ErrStopped), errors.Is(err, ErrNotFound):
 		return nil

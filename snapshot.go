@@ -133,7 +133,7 @@ func (s *Snapshot) Delete(ctx context.Context) error {
 	if err := c.do(ctx, &api.Request{Op: api.DeleteSnapshot, Path: []string{id}}, &resp); err != nil {
 		// The API refuses to delete a deleted snapshot, although it still finds it. This
 		// delete may have been sent twice.
-		if e, ok := errors.AsType[*APIError](err); !ok || e.judged() != api.Refused {
+		if e, ok := errors.AsType[*APIError](err); !ok || e.errorKind() != api.Refused {
 			return err
 		}
 		gerr := c.do(ctx, &api.Request{Op: api.GetSnapshot, Path: []string{id}}, &resp)
@@ -197,7 +197,7 @@ type ListSnapshotsOptions struct {
 	// Limit is the maximum number of items per page, at most 50. Zero means the
 	// API's default, 20.
 	Limit int
-	// Cursor continues a listing after the page whose Next it is.
+	// Cursor continues a listing: it is the Next of the previous page.
 	Cursor string
 	// SortOrder is the order, by age.
 	SortOrder SortOrder
@@ -316,8 +316,8 @@ func checkExpiration(field string, d time.Duration) error {
 	return nil
 }
 
-// expirationToWire returns an expiration in milliseconds. They are zero for one that
-// never happens, and the result is nil for none.
+// expirationToWire converts an expiration to the API's form: nil for zero, and zero for
+// [Forever].
 func expirationToWire(d time.Duration) *wire.Duration {
 	switch {
 	case d == 0:

@@ -19,8 +19,9 @@ func sourceToWire(field string, s Source) (any, error) {
 	return s.source()
 }
 
-// GitSource clones a repository. In a sandbox with a Runtime, the working directory
-// becomes the clone; with an image, a folder in it that has the repository's name.
+// GitSource clones a repository. In a sandbox with a Runtime, the clone is the working
+// directory itself. With an image, it is a folder of the working directory, with the
+// repository's name.
 type GitSource struct {
 	// URL is the repository's https address, which the platform must be able to reach.
 	// Addresses of ssh, such as git@github.com:a/b.git, and paths are refused. A user, a

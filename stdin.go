@@ -20,7 +20,7 @@ const (
 	// stdinBatch limits the input in one request, and the further input that
 	// may wait to be sent. The API accepts a megabyte of JSON.
 	stdinBatch = 512 << 10
-	// stdinDelay is how long a short write waits for more.
+	// stdinDelay is how long input waits for further input to be sent along with it.
 	stdinDelay = 2 * time.Millisecond
 	// stdinTimeout is how long a response may take: the API responds after 30
 	// seconds at the latest if the command does not read.
@@ -82,17 +82,17 @@ type stdinWriter struct {
 	buf    []byte
 	closed bool
 	err    error
-	wake   chan struct{} // there is something to do
-	room   chan struct{} // there is room again
-	done   chan struct{} // run has ended, and err is its error
+	wake   chan struct{} // signals run that there is something to do
+	room   chan struct{} // signals Write that buf has room again
+	done   chan struct{} // closed when run has ended, with its error in err
 
 	// Used by run only.
-	at, end   int64 // the positions of the data to send; -1 if not known
-	counted   bool  // the sandbox has reported how much it received
-	uncertain bool  // a request that may have taken effect received no response
-	failures  int
-	lastGain  time.Time
-	lost      lostInput
+	at, end      int64 // the positions of the data to send; -1 if not known
+	counted      bool  // the sandbox has reported how much it received
+	uncertain    bool  // a request that may have taken effect received no response
+	failures     int
+	lastProgress time.Time
+	lost         lostInput
 }
 
 // lostInput is the content of a request without a response. It may have
@@ -102,8 +102,8 @@ type lostInput struct {
 	data []byte
 }
 
-// closedPipeError is io.ErrClosedPipe with the API's error. unsure is set if the
-// last request may have been delivered before, and nothing was written after it.
+// closedPipeError is io.ErrClosedPipe with the API's error. unsure is set if it is unknown
+// whether the last request was delivered, and no further input was written.
 type closedPipeError struct {
 	api    error
 	unsure bool
@@ -195,14 +195,14 @@ func (w *stdinWriter) Close() error {
 
 func (w *stdinWriter) run() {
 	spare := make([]byte, 0, stdinBatch)
-	w.lastGain = time.Now()
+	w.lastProgress = time.Now()
 	err := w.resend()
 	for last := false; err == nil && !last; {
 		var data []byte
 		if data, last, err = w.next(spare[:0]); err != nil {
 			break
 		}
-		w.failures, w.lastGain = 0, time.Now()
+		w.failures, w.lastProgress = 0, time.Now()
 		err = w.send(data, last)
 		spare = data
 	}
@@ -293,7 +293,7 @@ func (w *stdinWriter) send(data []byte, last bool) (err error) {
 			w.lost = lostInput{w.at, bytes.Clone(data[int64(len(data))-left:])}
 		}
 	}()
-	if w.at < 0 { // an earlier writer did not learn how much had arrived
+	if w.at < 0 { // an earlier writer failed to find out how much had arrived
 		if err := w.queryOffset(); err != nil {
 			return err
 		}
@@ -346,7 +346,7 @@ func (w *stdinWriter) advance(written *int64) error {
 		return fmt.Errorf("sandbox: writing to command %s: it reports %d bytes of input instead of %d to %d: another client writes too, or input was lost",
 			w.cmd.ID(), *written, w.at, w.end)
 	case *written > w.at:
-		w.at, w.failures, w.lastGain = *written, 0, time.Now()
+		w.at, w.failures, w.lastProgress = *written, 0, time.Now()
 	}
 	w.counted = true
 	return nil
@@ -369,15 +369,15 @@ func (w *stdinWriter) request(body *stdinBody) (written *int64, err error) {
 		return resp.BytesWritten, nil
 	}
 	if e, ok := err.(*APIError); ok {
-		var told struct {
+		var report struct {
 			BytesWritten *int64 `json:"bytesWritten"`
 			Error        struct {
 				BytesWritten *int64 `json:"bytesWritten"`
 			} `json:"error"`
 		}
-		if json.Unmarshal(e.Body, &told) == nil {
-			if written = told.BytesWritten; written == nil {
-				written = told.Error.BytesWritten
+		if json.Unmarshal(e.Body, &report) == nil {
+			if written = report.BytesWritten; written == nil {
+				written = report.Error.BytesWritten
 			}
 		}
 	}
@@ -385,33 +385,33 @@ func (w *stdinWriter) request(body *stdinBody) (written *int64, err error) {
 }
 
 // waitBeforeRetry waits before a failed request is retried. It returns an error if a retry
-// is not allowed. Without positions a retry is safe only if the request had no effect. If
-// the input is closed, the error is a closedPipeError.
+// is not allowed. If the sandbox does not report positions, a retry is safe only if the
+// request had no effect. If the input is closed, the error is a closedPipeError.
 func (w *stdinWriter) waitBeforeRetry(err error, lasted time.Duration) error {
 	if w.ctx.Err() != nil {
 		return api.ContextError(w.ctx)
 	}
 	e, answered := err.(*APIError)
-	if answered && (e.judged() == api.CommandEnded || e.judged() == api.InputClosed || errors.Is(e, ErrStopped)) {
+	if answered && (e.errorKind() == api.CommandEnded || e.errorKind() == api.InputClosed || errors.Is(e, ErrStopped)) {
 		return closedPipeError{api: e}
 	}
 	_, unanswered := err.(*RequestError)
-	if !unanswered && !(answered && e.judged().Passing()) {
+	if !unanswered && !(answered && e.errorKind().Passing()) {
 		return err
 	}
 	if errors.Is(err, ErrOutcomeUnknown) {
 		w.uncertain = true
 		if !w.counted {
-			if askErr := w.queryOffset(); askErr != nil {
-				return askErr
+			if queryErr := w.queryOffset(); queryErr != nil {
+				return queryErr
 			}
 			if !w.counted {
 				return err
 			}
 		}
 	}
-	if answered && e.judged() == api.TimedOut && lasted >= stdinHeld {
-		w.failures, w.lastGain = 0, time.Now() // the command does not read
+	if answered && e.errorKind() == api.TimedOut && lasted >= stdinHeld {
+		w.failures, w.lastProgress = 0, time.Now() // the command does not read
 	}
 	if answered {
 		return w.pause(err, e.RetryAfter)
@@ -423,7 +423,7 @@ func (w *stdinWriter) waitBeforeRetry(err error, lasted time.Duration) error {
 // if no attempt remains, or if the wait would exceed the limits.
 func (w *stdinWriter) pause(err error, least time.Duration) error {
 	limits := w.client.reattach
-	if w.failures++; w.failures > limits.Attempts || time.Since(w.lastGain)+least > limits.Limit {
+	if w.failures++; w.failures > limits.Attempts || time.Since(w.lastProgress)+least > limits.Limit {
 		return err
 	}
 	return api.Pause(w.ctx, max(least, min(limits.Wait<<min(w.failures-1, 16), stdinMaxWait)))
@@ -445,7 +445,7 @@ func (w *stdinWriter) queryOffset() error {
 			return nil
 		}
 		counted := w.counted
-		w.counted = true // asking again is safe
+		w.counted = true // a query can safely be repeated
 		err = w.waitBeforeRetry(err, time.Since(began))
 		w.counted = counted
 		if err != nil {

@@ -76,18 +76,18 @@ func (s *Sandbox) stop(ctx context.Context, c *Client, opts *StopOptions) (*Stop
 		return nil, fmt.Errorf("sandbox: stop: %w: there is no session", ErrInvalid)
 	}
 	before := s.metadata()
-	resp, over, err := s.stopSession(ctx, cur)
+	resp, alreadyEnded, err := s.stopSession(ctx, cur)
 	if err != nil {
 		return nil, err
 	}
-	if resp.Sandbox == nil && over || resp.Sandbox != nil && resp.Sandbox.CurrentSessionID != "" && resp.Sandbox.CurrentSessionID != cur.ID() {
+	if resp.Sandbox == nil && alreadyEnded || resp.Sandbox != nil && resp.Sandbox.CurrentSessionID != "" && resp.Sandbox.CurrentSessionID != cur.ID() {
 		// Another client may have started the sandbox again since.
 		if err := s.Refresh(ctx); err != nil {
 			return nil, err
 		}
 		if now := s.CurrentSession(); now.ID() != cur.ID() && isLive(now.Info().Status) {
 			cur, before = now, s.metadata()
-			if resp, over, err = s.stopSession(ctx, cur); err != nil {
+			if resp, alreadyEnded, err = s.stopSession(ctx, cur); err != nil {
 				return nil, err
 			}
 		}
@@ -95,24 +95,24 @@ func (s *Sandbox) stop(ctx context.Context, c *Client, opts *StopOptions) (*Stop
 	if opts != nil && opts.NoWait {
 		return stopResult(resp), nil
 	}
-	err = (&stopWait{s, c, cur, over, before, resp}).wait(ctx)
+	err = (&stopWait{s, c, cur, alreadyEnded, before, resp}).wait(ctx)
 	return stopResult(resp), err
 }
 
-// stopSession stops a session of the sandbox. over reports that the session had ended
-// before, so that it saves no more files.
-func (s *Sandbox) stopSession(ctx context.Context, cur *Session) (resp *wire.StopResponse, over bool, err error) {
-	over = !isLive(cur.Info().Status)
+// stopSession stops a session of the sandbox. alreadyEnded reports that the session had
+// ended before, so that it saves no more files.
+func (s *Sandbox) stopSession(ctx context.Context, cur *Session) (resp *wire.StopResponse, alreadyEnded bool, err error) {
+	alreadyEnded = !isLive(cur.Info().Status)
 	if resp, err = cur.stop(ctx); err != nil {
 		return nil, false, err
 	}
-	over = over || !resp.Session.StoppedAt.IsZero() && resp.Session.RequestedStopAt.After(resp.Session.StoppedAt.Time)
+	alreadyEnded = alreadyEnded || !resp.Session.StoppedAt.IsZero() && resp.Session.RequestedStopAt.After(resp.Session.StoppedAt.Time)
 	if resp.Sandbox == nil {
-		return resp, over, nil
+		return resp, alreadyEnded, nil
 	}
 	s.st.mu.Lock()
 	defer s.st.mu.Unlock()
-	return resp, over, s.st.setInfo(*resp.Sandbox)
+	return resp, alreadyEnded, s.st.setInfo(*resp.Sandbox)
 }
 
 // stopWait waits until a session has ended and, if its files are saved, the
@@ -121,11 +121,11 @@ type stopWait struct {
 	s       *Sandbox
 	c       *Client
 	session *Session
-	// over is set if the session had ended before the stop was sent. before is the state
-	// of the sandbox then.
-	over   bool
-	before wire.Sandbox
-	// resp is the response of the stop, updated by each look.
+	// alreadyEnded is set if the session had ended before the stop was sent. before is the
+	// sandbox's description from before the stop.
+	alreadyEnded bool
+	before       wire.Sandbox
+	// resp is the response of the stop, updated by each check.
 	resp *wire.StopResponse
 }
 
@@ -138,9 +138,8 @@ func (w *stopWait) wait(ctx context.Context) error {
 	limited, cancel := context.WithTimeoutCause(ctx, stopLimit, errStopSlow)
 	defer cancel()
 	for {
-		// The first look comes without a pause: most sessions have ended when the API
-		// responds.
-		if done, err := w.look(limited); done || err != nil {
+		// Check at once: most sessions have ended when the API responds.
+		if done, err := w.check(limited); done || err != nil {
 			return err
 		}
 		if err := api.Pause(limited, w.c.api.PollPause(api.GetSandbox, pollInterval)); err != nil {
@@ -149,12 +148,12 @@ func (w *stopWait) wait(ctx context.Context) error {
 	}
 }
 
-// look asks once for the state of the sandbox.
-func (w *stopWait) look(ctx context.Context) (done bool, err error) {
+// check requests the state of the sandbox once.
+func (w *stopWait) check(ctx context.Context) (done bool, err error) {
 	now, err := w.c.getSandbox(ctx, w.s.Name(), w.s.st.project, false, nil)
 	switch {
 	case errors.Is(err, ErrNotFound), errors.Is(err, ErrSnapshotNotFound):
-		return true, nil // deleted meanwhile, or nothing can be saved
+		return true, nil // the sandbox was deleted, or its files are gone
 	case err != nil && ctx.Err() != nil:
 		return false, w.failed(context.Cause(ctx))
 	case err != nil:
@@ -173,9 +172,9 @@ func (w *stopWait) look(ctx context.Context) (done bool, err error) {
 	case !now.Sandbox.Persistent:
 		return true, nil
 	}
-	current, err := w.saved(ctx, &now.Sandbox)
+	current, err := w.isSaved(ctx, &now.Sandbox)
 	switch {
-	case w.over && errors.Is(err, ErrNotFound):
+	case w.alreadyEnded && errors.Is(err, ErrNotFound):
 		return true, nil // the snapshot was deleted since
 	case err != nil && ctx.Err() != nil:
 		return false, w.failed(context.Cause(ctx))
@@ -196,11 +195,11 @@ func (w *stopWait) failed(err error) error {
 	return &RequestError{operation: api.StopSession.Name, sandbox: w.s.Name(), session: w.session.ID(), Err: err}
 }
 
-// saved reports whether the sandbox's current snapshot is that of the session,
-// and adds it to the response. If its ID has changed since the stop was
-// requested, it is that of the session; otherwise it may be that of an earlier
-// one. The error matches ErrNotFound if that snapshot no longer exists.
-func (w *stopWait) saved(ctx context.Context, now *wire.Sandbox) (bool, error) {
+// isSaved reports whether the sandbox's current snapshot is the session's, and adds that
+// snapshot to the response. If the current snapshot has changed since the stop was
+// requested, it is the session's. Otherwise it may be an earlier session's. The error
+// matches ErrNotFound if that snapshot no longer exists.
+func (w *stopWait) isSaved(ctx context.Context, now *wire.Sandbox) (bool, error) {
 	id := now.CurrentSnapshotID
 	switch {
 	case id == "":
@@ -255,7 +254,7 @@ func (s *Session) stopAndWait(ctx context.Context, opts *StopOptions) (*StopResu
 	if (opts == nil || !opts.NoWait) && isLive(Status(resp.Session.Status)) {
 		limited, cancel := context.WithTimeoutCause(ctx, stopLimit, errStopSlow)
 		defer cancel()
-		err = s.poll(limited, StatusPending, StatusRunning, StatusStopping, StatusSnapshotting)
+		err = s.pollWhile(limited, StatusPending, StatusRunning, StatusStopping, StatusSnapshotting)
 		resp.Session = s.wire()
 	}
 	return stopResult(resp), err
@@ -324,8 +323,8 @@ func (s *Sandbox) Delete(ctx context.Context, opts *DeleteOptions) error {
 	return nil
 }
 
-// isOtherSandbox reports whether a sandbox that was deleted, if it is known, is not
-// the one that was created at the given time.
+// isOtherSandbox reports whether the deleted sandbox is certainly not the one that was
+// created at the given time.
 func isOtherSandbox(deleted *wire.Sandbox, created time.Time) bool {
 	return deleted != nil && !deleted.CreatedAt.IsZero() && !created.IsZero() && !deleted.CreatedAt.Equal(created)
 }
@@ -376,7 +375,7 @@ func (c *Client) deleteSandbox(ctx context.Context, name, project string, create
 		query.Set("deleteOrphanSnapshots", "true")
 	}
 	begin := time.Now()
-	var lost error // of the attempt before
+	var lost error // of the previous attempt, whose response was lost
 	for attempt := 1; ; attempt++ {
 		var resp wire.UpdateResponse
 		err := c.do(ctx, &api.Request{Op: api.DeleteSandbox, Path: []string{name}, Query: query}, &resp)
@@ -405,7 +404,7 @@ func (c *Client) deleteSandbox(ctx context.Context, name, project string, create
 				return nil, nil // another sandbox has the name now
 			}
 		case c.Age(made) < time.Since(begin)+clockSlack:
-			return nil, err // unknown
+			return nil, err // it may be the same sandbox, or a new one
 		}
 		if !api.Sleep(ctx, time.Duration(attempt)*pollInterval) {
 			return nil, err
@@ -413,10 +412,10 @@ func (c *Client) deleteSandbox(ctx context.Context, name, project string, create
 	}
 }
 
-// isGone reports whether err is the API's own statement that the name does not exist, as
-// after a delete whose response was lost. All responses of the API report a rate limit,
-// so a refusal that does not report one comes from something in between, unless that
-// drops the header from all responses.
+// isGone reports whether the API itself says that the name does not exist, as after a
+// delete whose response was lost. All responses of the API report a rate limit. A refusal
+// without one comes from a proxy or gateway, unless that drops the header from all
+// responses.
 func (c *Client) isGone(err error) bool {
 	e, ok := errors.AsType[*APIError](err)
 	return ok && e.Is(ErrNotFound) && (e.limited || !c.api.Vouches())

@@ -15,10 +15,9 @@ import (
 	"github.com/go-vercel/sandbox/internal/tarball"
 )
 
-// ChangedError reports files that a copy could not take as they are, because
-// programs worked with them, or they can't be read or written. The copy is complete
-// otherwise: all other files arrived. It unwraps to the errors of Unreadable and
-// Unwritable.
+// ChangedError reports files that were not copied unchanged: programs changed them during
+// the copy, or they could not be read or written. All other files were copied. It unwraps
+// to the errors of Unreadable and Unwritable.
 type ChangedError struct {
 	// Path is the directory that was copied. It is empty for CopyFS and WriteFiles.
 	Path string
@@ -86,7 +85,7 @@ type copyReport struct {
 	mu      sync.Mutex
 	leftOut []string
 	found   ChangedError
-	named   map[string]bool // true for what could not be written
+	named   map[string]bool // all noted names; true for a file that could not be written
 }
 
 // reset forgets an attempt.
@@ -96,8 +95,8 @@ func (r *copyReport) reset() {
 	r.leftOut, r.found, r.named = nil, ChangedError{}, nil
 }
 
-// isFirst reports whether a name is new. The caller holds mu.
-func (r *copyReport) isFirst(name string) bool {
+// addName notes a name, and reports whether it is new. The caller holds mu.
+func (r *copyReport) addName(name string) bool {
 	if _, named := r.named[name]; named {
 		return false
 	}
@@ -108,20 +107,20 @@ func (r *copyReport) isFirst(name string) bool {
 	return true
 }
 
-// addLeftOut notes a file of a kind that a copy does not carry.
+// addLeftOut notes a file of a kind that is not copied.
 func (r *copyReport) addLeftOut(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.isFirst(name) {
+	if r.addName(name) {
 		r.leftOut = append(r.leftOut, name)
 	}
 }
 
-// addFault notes a file that could not be read as it is.
+// addFault notes a file that was changed or removed during the copy, or could not be read.
 func (r *copyReport) addFault(name string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.isFirst(name) {
+	if !r.addName(name) {
 		return
 	}
 	switch {
@@ -138,7 +137,7 @@ func (r *copyReport) addFault(name string, err error) {
 func (r *copyReport) addUnwritable(name string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.isFirst(name) {
+	if r.addName(name) {
 		r.named[name] = true
 		r.found.Unwritable = append(r.found.Unwritable, &fs.PathError{Op: "write", Path: name, Err: withoutName(err)})
 	}
@@ -170,7 +169,7 @@ func (r *copyReport) isUnwritable(name string) bool {
 	return r.named[name]
 }
 
-// addPackFault notes what the sandbox's tar could not pack as it is.
+// addPackFault notes a file that the sandbox's tar could not pack unchanged.
 func (r *copyReport) addPackFault(name string, f coreutils.PackFault) {
 	switch f.Kind {
 	case coreutils.Socket:

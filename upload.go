@@ -38,9 +38,9 @@ type UploadOptions struct {
 	// OutsideLinks keeps symbolic links that lead out of the directory. They are
 	// left out by default: in the sandbox they would lead to something else.
 	OutsideLinks bool
-	// LeftOut, if not nil, is called at the end with each path, relative to the
-	// directory, that the copy does not carry: sockets, pipes, devices, and links
-	// for want of OutsideLinks.
+	// LeftOut, if not nil, is called at the end with each path, relative to the directory,
+	// that was not copied: sockets, pipes, devices, and the links that OutsideLinks would
+	// keep.
 	LeftOut func(name string)
 	// Progress, if not nil, is called as the upload proceeds.
 	Progress func(Progress)
@@ -76,16 +76,16 @@ func (f *FileSystem) UploadDir(ctx context.Context, localDir, dir string, opts *
 		real = abs // Windows can't resolve every kind of link
 	}
 	tree := localTree{root, [2]string{filepath.ToSlash(abs), filepath.ToSlash(real)}}
-	return uploadTree(ctx, f.on(), dir, localDir, tree, opts, func(m fs.FileMode) fs.FileMode { return m &^ fs.ModeType })
+	return uploadTree(ctx, f.target(), dir, localDir, tree, opts, func(m fs.FileMode) fs.FileMode { return m &^ fs.ModeType })
 }
 
 // CopyFS copies the file system fsys into the directory dir of the sandbox, with
 // one request and in constant memory. Existing files are replaced.
 //
-// As with [os.CopyFS], files are created with mode 0644, or 0755 if anyone may
-// execute them, and directories with mode 0755. Symbolic links are preserved if
-// fsys is an [fs.ReadLinkFS]. What is left out, and what happens if a file can't be
-// read, is as for [FileSystem.UploadDir].
+// As with [os.CopyFS], files are created with mode 0644, or 0755 if anyone may execute
+// them, and directories with mode 0755. Symbolic links are preserved if fsys is an
+// [fs.ReadLinkFS]. CopyFS leaves out the same kinds of files as [FileSystem.UploadDir],
+// and handles files that can't be read in the same way.
 func (f *FileSystem) CopyFS(ctx context.Context, dir string, fsys fs.FS, opts *UploadOptions) error {
 	if _, err := enter(ctx, f); err != nil {
 		return err
@@ -93,11 +93,11 @@ func (f *FileSystem) CopyFS(ctx context.Context, dir string, fsys fs.FS, opts *U
 	if fsys == nil {
 		return invalid("fsys", "is nil")
 	}
-	return uploadTree(ctx, f.on(), dir, "", fsTree{fsys}, opts, copiedMode)
+	return uploadTree(ctx, f.target(), dir, "", fsTree{fsys}, opts, copiedMode)
 }
 
-// File is a file to write to a sandbox. Its content is Content or what Reader
-// reads, not both; without either the file is empty.
+// File is a file to write to a sandbox. Set Content or Reader, but not both. Without
+// either, the file is empty.
 type File struct {
 	// Path is the file's path. A relative path is resolved in the working
 	// directory of the session, or in the home directory of the user. Missing
@@ -106,8 +106,8 @@ type File struct {
 
 	// Content is the content of the file.
 	Content []byte
-	// Reader is read from its current position to what is its end when the call
-	// begins. It is read again from that position if the upload is retried.
+	// Reader is read from its current position to the end that it has when the call begins.
+	// It is read again from that position if the upload is retried.
 	Reader io.ReadSeeker
 
 	// Mode holds the file's permissions and its set-id and sticky bits; nil
@@ -166,7 +166,7 @@ func (f *FileSystem) WriteFiles(ctx context.Context, files []File, opts *WriteFi
 		entries[i] = e
 		total += e.Size
 	}
-	err := upload(ctx, f.on(), func(cwd string) (iter.Seq2[tarball.Entry, error], error) {
+	err := upload(ctx, f.target(), func(cwd string) (iter.Seq2[tarball.Entry, error], error) {
 		names := make([]string, len(files))
 		for i := range files {
 			abs, err := filePath(cwd, files[i].Path)
@@ -224,8 +224,8 @@ func (f *File) entry(now time.Time) (tarball.Entry, error) {
 	return e, nil
 }
 
-// content is what a reader has from its position on. It can be opened again, for
-// another attempt.
+// content is the data of a reader from its current position to its end. Each attempt opens
+// it again.
 type content struct {
 	r           io.ReadSeeker
 	start, size int64
@@ -251,7 +251,7 @@ type archiveFor func(cwd string) (iter.Seq2[tarball.Entry, error], error)
 
 // upload sends an archive and sets the owner of the written files.
 func upload(ctx context.Context, t target, archive archiveFor, m *meter) error {
-	// A path that can't be is refused before any request.
+	// Refuse an impossible path before any request.
 	if _, err := archive(t.cwd()); err != nil {
 		return err
 	}
@@ -276,7 +276,7 @@ func upload(ctx context.Context, t target, archive archiveFor, m *meter) error {
 	if err != nil {
 		return err
 	}
-	return user.own(ctx, written)
+	return user.ownUploads(ctx, written)
 }
 
 func send(ctx context.Context, t target, archive archiveFor, m *meter) error {
@@ -331,7 +331,7 @@ func (l *lastBody) get() *tarball.Body {
 	return b
 }
 
-// close ends the reading of the body and of a source.
+// close stops reading the body and its source.
 func (l *lastBody) close() {
 	if b := l.get(); b != nil {
 		_ = b.Close() // the rest is unwanted
@@ -535,7 +535,7 @@ func (w *walker) walk(dir string, whole bool, yield func(tarball.Entry, error) b
 			return false
 		}
 		name := path.Join(dir, d.Name())
-		if w.filter.Excluded(name) || localfile.IsTemp(d.Name()) { // of a download that was killed
+		if w.filter.Excluded(name) || localfile.IsTemp(d.Name()) { // left by a download that was killed
 			continue
 		}
 		included := whole || w.filter.Included(name)
@@ -555,7 +555,7 @@ func (w *walker) walk(dir string, whole bool, yield func(tarball.Entry, error) b
 	return true
 }
 
-// entry describes a file. It returns false for one that a copy does not carry.
+// entry describes a file. It returns false for one that is not copied.
 func (w *walker) entry(name string, d fs.DirEntry) (e tarball.Entry, ok bool, err error) {
 	info, err := d.Info()
 	if err != nil {

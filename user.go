@@ -53,8 +53,8 @@ func (s *Sandbox) accountStep(ctx context.Context, action string, sudo bool, nam
 	return done.Stdout, nil
 }
 
-// accountSteps runs the steps of an operation on users, and stores what they learn about
-// the sandbox.
+// accountSteps runs the steps of an operation on users, and stores the names that they
+// have found.
 func (s *Sandbox) accountSteps(ctx context.Context, names *accounts.Names, steps []accounts.Step) error {
 	err := accounts.Runner(s.accountStep).Run(ctx, names, steps)
 	if s.st != nil && names.Me.User != "" {
@@ -140,7 +140,7 @@ func (s *Sandbox) CreateUser(ctx context.Context, username string) (*User, error
 	if err != nil {
 		return nil, err
 	}
-	u.known.Store(true)
+	u.exists.Store(true)
 	return u, nil
 }
 
@@ -174,7 +174,7 @@ type User struct {
 	sandbox  *Sandbox
 	username string
 	home     string
-	known    atomic.Bool // the user is known to exist
+	exists   atomic.Bool // the user is known to exist
 }
 
 var _ target = (*User)(nil)
@@ -232,7 +232,7 @@ func (u *User) RunCommand(ctx context.Context, name string, args []string, opts 
 		return done, err
 	}
 	if done.ExitCode != 1 {
-		u.known.Store(true)
+		u.exists.Store(true)
 		return done, nil
 	}
 	if err := u.checkExists(ctx); err != nil {
@@ -243,16 +243,16 @@ func (u *User) RunCommand(ctx context.Context, name string, args []string, opts 
 
 // checkExists returns an error if the user does not exist. sudo reports that on standard
 // error with exit code 1, which many programs use too. So checkExists asks the sandbox,
-// until the user is known to exist.
+// unless the user is already known to exist.
 func (u *User) checkExists(ctx context.Context) error {
-	if u.known.Load() {
+	if u.exists.Load() {
 		return nil
 	}
 	_, err := u.sandbox.accountStep(ctx, fmt.Sprintf("find user %q", u.username), false, "id", "-u", "--", u.username)
 	if _, failed := errors.AsType[*accounts.StepError](err); failed {
 		return stepError(err)
 	}
-	u.known.Store(err == nil)
+	u.exists.Store(err == nil)
 	return nil
 }
 
@@ -296,9 +296,9 @@ func (u *User) wrap(name string, args []string, opts *CommandOptions) (string, [
 	} else {
 		wrapped = append(wrapped, u.home)
 	}
-	if len(o.Env) > 0 || o.KillOnCancel || o.tree || o.Binary {
+	if len(o.Env) > 0 || o.KillOnCancel || o.markTree || o.Binary {
 		wrapped = append(wrapped, "env")
-		o.envAt = len(own) + len(wrapped) - 1 // among what follows the program
+		o.envAt = len(own) + len(wrapped) - 1 // the index among the arguments
 		for _, k := range slices.Sorted(maps.Keys(o.Env)) {
 			wrapped = append(wrapped, k+"="+o.Env[k])
 		}
@@ -356,8 +356,8 @@ func (u *User) ownParents(ctx context.Context, name string) error {
 	return u.ownDirs(ctx, u.ancestors([]string{abs}))
 }
 
-// own changes the owner of the uploaded files.
-func (u *User) own(ctx context.Context, written []tarball.Entry) error {
+// ownUploads changes the owner of the uploaded files.
+func (u *User) ownUploads(ctx context.Context, written []tarball.Entry) error {
 	var files, links, dirs, all []string
 	for _, e := range written {
 		name := "/" + e.Name
@@ -376,7 +376,7 @@ func (u *User) own(ctx context.Context, written []tarball.Entry) error {
 	}
 	names := u.sandbox.accountNames()
 	steps := append(names.PrimaryGroup(u.username), accounts.Chown(accounts.Primary, u.username, files...)...)
-	// The target of a link does not belong to the user.
+	// Change links themselves, because their targets do not belong to the user.
 	steps = append(steps, accounts.ChownLinks(accounts.Primary, u.username, links...)...)
 	for _, dir := range u.ancestors(all) {
 		if !slices.Contains(dirs, dir) {

@@ -83,12 +83,12 @@ type FileWriter struct {
 	buf    []byte // up to pieceSize bytes that are not uploaded yet
 	part   string // the temporary file that the pieces are appended to; empty before the first
 	closed bool
-	err    error // the first, which ends the writer
+	err    error // the first error, which ends the writer
 
 	joining chan error // receives the result of the running join; nil if none runs
 	// The running join uses the fields below.
 	joined int64    // the length of the part
-	made   bool     // directories were made
+	made   bool     // missing parent directories were created
 	trash  []string // temporary files that may remain in the sandbox
 }
 
@@ -164,9 +164,9 @@ func (w *FileWriter) fail(op string, err error) {
 }
 
 // flush uploads the buffer as a piece, waits for the join of the previous piece, and
-// starts the join of this one, which runs during the next upload. The last piece comes
-// with the file's placement, and flush waits for its join. An empty file has a piece as
-// well: a late repetition of the join finds no piece and does nothing.
+// starts the join of this one, which runs during the next upload. For the last piece, to
+// is the file's placement, and flush waits for the join. Even an empty file has a piece,
+// which the join removes: a late repetition of the join finds no piece, and does nothing.
 func (w *FileWriter) flush(op string, to *coreutils.Placement) {
 	piece, tried, err := w.fs.uploadPiece(w.ctx, w.buf)
 	err = cmp.Or(err, w.waitJoin())
@@ -251,7 +251,7 @@ func (f *FileSystem) discard(ctx context.Context, paths ...string) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
-	on := f.on()
+	on := f.target()
 	if sb, ok := on.(*Sandbox); ok {
 		if session := sb.CurrentSession(); session != nil {
 			on = session
@@ -294,7 +294,7 @@ func (f *FileSystem) AppendFile(ctx context.Context, name string, data []byte) e
 		return err
 	}
 	made, err := f.appendFile(ctx, name, data)
-	if user, ok := f.on().(*User); ok && made && err == nil {
+	if user, ok := f.target().(*User); ok && made && err == nil {
 		err = user.ownParents(ctx, name)
 	}
 	if err != nil {
@@ -345,13 +345,13 @@ func (f *FileSystem) uploadPiece(ctx context.Context, data []byte) (p coreutils.
 	if err != nil {
 		return p, nil, err
 	}
-	err = send(ctx, f.on(), func(string) (iter.Seq2[tarball.Entry, error], error) {
+	err = send(ctx, f.target(), func(string) (iter.Seq2[tarball.Entry, error], error) {
 		file.Name = "tmp/.piece-" + rand.Text()
 		tried = append(tried, "/"+file.Name)
 		return singleEntry(file), nil
 	}, nil)
-	if user, ok := f.on().(*User); ok && err == nil {
-		err = user.own(ctx, []tarball.Entry{file})
+	if user, ok := f.target().(*User); ok && err == nil {
+		err = user.ownUploads(ctx, []tarball.Entry{file})
 	}
 	if err != nil {
 		return p, tried, err
