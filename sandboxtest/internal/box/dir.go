@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -141,17 +142,28 @@ func (h *Host) closeDir() error {
 // it, and kills the processes of its boxes.
 func TempDir(parent, prefix string) (dir string, unlock func() error, err error) {
 	sweep(parent, prefix)
-	if dir, err = os.MkdirTemp(parent, prefix); err != nil {
+	made, err := os.MkdirTemp(parent, prefix)
+	if err != nil {
 		return "", nil, err
 	}
-	if dir, err = filepath.EvalSymlinks(dir); err == nil {
-		unlock, err = lockDir(dir)
+	var release func() error
+	if dir, err = filepath.EvalSymlinks(made); err == nil {
+		release, err = lockDir(dir)
 	}
 	if err != nil {
-		return "", nil, errors.Join(err, os.RemoveAll(dir))
+		return "", nil, errors.Join(err, os.RemoveAll(made))
 	}
-	return dir, unlock, nil
+	ownDirs.Store(made, nil)
+	return dir, func() error {
+		ownDirs.Delete(made)
+		return release()
+	}, nil
 }
+
+// ownDirs has the directories that TempDir has locked in this process. Each TempDir would
+// otherwise try the locks of all of them, which takes longer than the rest of the call if
+// many servers run.
+var ownDirs sync.Map
 
 // sweep removes the temporary directories of dead processes, whose locks are free.
 func sweep(parent, prefix string) {
@@ -165,6 +177,9 @@ func sweep(parent, prefix string) {
 			continue
 		}
 		dir := filepath.Join(parent, entry.Name())
+		if _, ok := ownDirs.Load(dir); ok {
+			continue
+		}
 		name := filepath.Join(dir, lockName)
 		if _, err := os.Lstat(name); err != nil {
 			continue // its creator has not locked it yet

@@ -62,6 +62,8 @@ func TestSweepWhileClosing(t *testing.T) {
 	dir, unlock, err := TempDir(parent, "prefix-")
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(filepath.Join(dir, takeName)))
+	_, own := ownDirs.LoadAndDelete(dir) // as in another process
+	require.True(t, own)
 	sweep(parent, "prefix-")
 	assert.NoFileExists(t, filepath.Join(dir, takeName), "it would be in the way of the owner")
 	assert.DirExists(t, dir)

@@ -9,6 +9,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -41,20 +42,32 @@ func NewGuest() (*Guest, error) {
 	return &g, nil
 }
 
-// Enters checks whether commands of the guest can work in a directory.
+// Enters checks whether commands of the guest can work in a directory. Whether this process
+// can start commands as the guest at all is checked once: a process takes longer than the
+// rest of a host's start.
 func (g *Guest) Enters(dir string) error {
-	cmd := exec.Command("/bin/sh", "-c", ":")
-	cmd.Dir = dir
-	backend.NewSession(cmd, false)
-	g.become(cmd)
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("work in %s as user %d: %w", dir, g.uid, err)
+	if _, ok := startedGuests.Load(*g); !ok {
+		cmd := exec.Command("/bin/sh", "-c", ":")
+		cmd.Dir = "/"
+		backend.NewSession(cmd, false)
+		g.become(cmd)
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("run commands as user %d: %w", g.uid, err)
+		}
+		startedGuests.Store(*g, nil)
 	}
-	return g.do(func() error {
-		_, err := os.Stat(dir)
+	err := g.do(func() error {
+		_, err := os.Stat(dir + "/.") // which needs the right to search dir, as a working directory does
 		return err
 	})
+	if err != nil {
+		return fmt.Errorf("work in %s as user %d: %w", dir, g.uid, err)
+	}
+	return nil
 }
+
+// startedGuests has the guests as whom this process has started a command.
+var startedGuests sync.Map
 
 // become makes a command run as the guest, after prepare.
 func (g *Guest) become(cmd *exec.Cmd) {
