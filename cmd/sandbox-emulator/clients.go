@@ -20,7 +20,7 @@ var (
 	pythonHook []byte
 )
 
-// hooks are files for programs of other languages.
+// hooks is a temporary folder with the files that Node and Python programs load.
 type hooks struct{ dir string }
 
 func writeHooks() (*hooks, error) {
@@ -40,13 +40,12 @@ func writeHooks() (*hooks, error) {
 
 func (h *hooks) remove() error { return os.RemoveAll(h.dir) }
 
-// environment returns the command's environment: the caller's, plus what makes every
-// client use the server.
+// environment returns base with the variables that make every client use the server.
 func (h *hooks) environment(server *sandboxtest.Server, base []string) []string {
 	env := slices.DeleteFunc(append(slices.Clone(base), server.Environ()...), func(kv string) bool {
 		key, _, _ := strings.Cut(kv, "=")
 		switch key {
-		case "VERCEL_OIDC_TOKEN", "NODE_OPTIONS", "PYTHONPATH": // clients sets them
+		case "VERCEL_OIDC_TOKEN", "NODE_OPTIONS", "PYTHONPATH": // the method clients sets these
 			return true
 		}
 		return false

@@ -99,7 +99,8 @@ func modules(t *testing.T, names ...string) (dir string) {
 	return dir
 }
 
-// life is a program that does not know about emulators.
+// life is a program that is not written for the emulator. It uses a sandbox from its
+// creation to its end.
 const life = `
 import { Sandbox } from "PACKAGE";
 const sandbox = await Sandbox.create({ ports: [PORT], CREATE });
@@ -184,7 +185,7 @@ async def main():
 asyncio.run(main())
 import sitecustomize_marker
 `)
-	// The machine's own customization still runs.
+	// The machine's own sitecustomize still runs.
 	others := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(others, "sitecustomize.py"), []byte("import sys, types\nsys.modules['sitecustomize_marker'] = types.ModuleType('x')\n"), 0o600))
 	t.Setenv("PYTHONPATH", strings.TrimSuffix(others+string(os.PathListSeparator)+os.Getenv("PYTHONPATH"), string(os.PathListSeparator)))
@@ -204,5 +205,5 @@ func TestNoTokensOfTheUser(t *testing.T) {
 	assert.Contains(t, string(out), "--no-warnings --import=file://")
 	fields := strings.Fields(string(out))
 	hook := strings.TrimPrefix(fields[len(fields)-1], "--import=file://")
-	assert.NoFileExists(t, hook, "it went with the emulator")
+	assert.NoFileExists(t, hook, "the hook is removed with the emulator")
 }

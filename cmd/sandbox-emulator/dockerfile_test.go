@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDockerfile: the image is built with the Go version of go.mod, and starts the
-// emulator with valid flags, to which "docker run" adds others.
+// TestDockerfile: the image is built with the Go version of go.mod. It starts the emulator
+// with valid flags, to which the arguments of "docker run" are added.
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
 	lines := make(map[string]string)

@@ -66,7 +66,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// The exit codes, of which the last two are a shell's for a command that can't be run.
+// The exit codes. The last two are what a shell returns for a command that can't be run.
 const (
 	exitFailure     = 1
 	exitUsage       = 2
@@ -103,7 +103,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		o.images = append(o.images, name)
 		return nil
 	})
-	flags.Func("name", "let sandboxes find a server under a name, `NAME=TARGET`: TARGET is host:port or http://host:port; may be given several times", into(o.names, "TARGET"))
+	flags.Func("name", "let sandboxes find a server under a name, `NAME=TARGET`: TARGET is host:port or http://host:port; may be given several times", addPair(o.names, "TARGET"))
 	flags.Func("home", "show sandboxes `FOLDER` of home directories, in addition to the folders in PATH; may be given several times", func(name string) error {
 		o.homeFolders = append(o.homeFolders, name)
 		return nil
@@ -139,8 +139,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	return &o, nil
 }
 
-// into returns the parser of a flag that adds NAME=VALUE.
-func into(all map[string]string, what string) func(arg string) error {
+// addPair returns the parser of a flag NAME=VALUE. It adds the pair to all.
+func addPair(all map[string]string, what string) func(arg string) error {
 	return func(arg string) error {
 		name, value, ok := strings.Cut(arg, "=")
 		switch {
@@ -165,7 +165,7 @@ func (o *options) config(stderr io.Writer) *sandboxtest.Options {
 		config.ControlToken = "ctl_" + rand.Text()
 	}
 	if o.verbose {
-		config.OnRequest = printer(stderr)
+		config.OnRequest = requestPrinter(stderr)
 	}
 	return config
 }
@@ -179,7 +179,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case err != nil:
 		return exitUsage
 	}
-	// Catch signals before the server puts anything on the machine that must be removed.
+	// Catch signals before the server creates anything that has to be removed at the end.
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
@@ -228,8 +228,8 @@ func diagnose(server *sandboxtest.Server, w io.Writer) {
 	}
 }
 
-// printer returns a function that prints a request in one line.
-func printer(w io.Writer) func(sandboxtest.Request) {
+// requestPrinter returns a function that prints a request in one line.
+func requestPrinter(w io.Writer) func(sandboxtest.Request) {
 	var mu sync.Mutex
 	return func(r sandboxtest.Request) {
 		mu.Lock()
@@ -272,17 +272,17 @@ func serve(server *sandboxtest.Server, stdout, stderr io.Writer, signals <-chan 
 func printExports(w io.Writer, env []string) {
 	for _, kv := range env {
 		key, value, _ := strings.Cut(kv, "=")
-		if strings.ContainsFunc(value, func(r rune) bool { return !strings.ContainsRune(plain, r) }) {
+		if strings.ContainsFunc(value, func(r rune) bool { return !strings.ContainsRune(unquoted, r) }) {
 			value = "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
 		}
 		fmt.Fprintf(w, "export %s=%s\n", key, value)
 	}
 }
 
-// plain are the characters that need no quotes in a shell.
-const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@%"
+// unquoted are the characters that need no quotes in a shell.
+const unquoted = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@%"
 
-// runCommand runs a command that finds the server in its environment.
+// runCommand runs a command whose environment points to the server.
 func runCommand(server *sandboxtest.Server, command []string, stderr io.Writer, signals <-chan os.Signal) int {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -297,7 +297,7 @@ func runCommand(server *sandboxtest.Server, command []string, stderr io.Writer, 
 		}
 	}()
 	cmd.Env = files.environment(server, os.Environ())
-	if term.IsTerminal(int(os.Stderr.Fd())) { // after the silence of go run
+	if term.IsTerminal(int(os.Stderr.Fd())) { // go run prints nothing while it compiles: show that it is done
 		fmt.Fprintf(stderr, "sandbox-emulator: serving %s (%s mode); running %s\n", server.URL, server.Mode(), strings.Join(command, " "))
 	}
 	// The thread that starts the command has to outlive it: a command that requests a

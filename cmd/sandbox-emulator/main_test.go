@@ -26,7 +26,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testmain"
 )
 
-// asProgram makes the test binary the program itself.
+// asProgram is an environment variable that makes the test binary act as the program.
 const asProgram = "SANDBOX_EMULATOR_TEST_MAIN"
 
 func TestMain(m *testing.M) {
@@ -48,7 +48,7 @@ func program(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// outcome runs a program to its end.
+// outcome runs the program to its end and returns its output and exit code.
 func outcome(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	cmd := program(t, args...)
 	var out, errs bytes.Buffer
@@ -72,7 +72,7 @@ func TestRunsACommand(t *testing.T) {
 	assert.Equal(t, 2, strings.Count(fields[4], "."), "a token in the form of the platform's")
 
 	stdout, _, _ = outcome(t, "-mode", "folder", "env")
-	assert.NotContains(t, stdout, "the-users-own", "it would come before the server's")
+	assert.NotContains(t, stdout, "the-users-own", "the command would use it instead of the server's token")
 
 	_, _, code = outcome(t, "-mode", "folder", "sh", "-c", "kill -9 $$")
 	assert.Equal(t, 137, code)
@@ -118,7 +118,7 @@ func TestVerbose(t *testing.T) {
 func serving(t *testing.T, args ...string) (*exec.Cmd, map[string]string) {
 	cmd := program(t, args...)
 	temp := t.TempDir()
-	cmd.Env = append(cmd.Env, "TMPDIR="+temp, "PYTHONPATH=") // else it would follow the emulator's
+	cmd.Env = append(cmd.Env, "TMPDIR="+temp, "PYTHONPATH=") // otherwise the emulator's value would come before it
 	t.Cleanup(func() {                                       // when the program has ended
 		left, err := os.ReadDir(temp)
 		assert.NoError(t, err)
@@ -133,7 +133,7 @@ func served(t *testing.T, cmd *exec.Cmd) (*exec.Cmd, map[string]string) {
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // it removes its files then
+		_ = cmd.Process.Signal(syscall.SIGTERM) // the program then removes its files
 		_ = cmd.Wait()
 	})
 	env := make(map[string]string)
@@ -180,7 +180,7 @@ func TestFewFiles(t *testing.T) {
 	if !needs.Slow() {
 		limit = 70 // enough for a few sandboxes
 	}
-	for _, mode := range []string{"", "-mode folder"} { // the best that can be had
+	for _, mode := range []string{"", "-mode folder"} { // "" is the best mode of this machine
 		t.Run(mode, func(t *testing.T) {
 			cmd := program(t)
 			cmd.Args = []string{"sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$0" %s`, limit, mode), os.Args[0]}
@@ -192,8 +192,8 @@ func TestFewFiles(t *testing.T) {
 				sb, err := c.Create(t.Context(), nil)
 				if err == nil {
 					made = append(made, sb)
-					require.Less(t, len(made), limit, "none is refused")
-					_, err = sb.StartCommand(t.Context(), "sleep", []string{"1000"}, nil) // without it, folder mode has no file open
+					require.Less(t, len(made), limit, "the emulator refused no sandbox")
+					_, err = sb.StartCommand(t.Context(), "sleep", []string{"1000"}, nil) // in folder mode, only a running command keeps files open
 					require.NoError(t, err)
 					continue
 				}
@@ -211,7 +211,7 @@ func TestFewFiles(t *testing.T) {
 				require.NoError(t, sb.Delete(t.Context(), nil))
 			}
 			_, err := c.Create(t.Context(), nil)
-			require.NoError(t, err, "there is room again")
+			require.NoError(t, err, "enough files can be opened again")
 		})
 	}
 }

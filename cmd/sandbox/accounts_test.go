@@ -14,8 +14,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// leaves returns the commands as completion lists them.
-func (d *desk) leaves(path ...string) (all []string) {
+// leaves returns all commands without subcommands, as completion lists them.
+func (d *workspace) leaves(path ...string) (all []string) {
 	for line := range strings.Lines(d.ok(slices.Concat([]string{"__completeNoDesc"}, path, []string{""})...)) {
 		name := strings.TrimSpace(line)
 		if strings.HasPrefix(name, ":") {
@@ -30,12 +30,12 @@ func (d *desk) leaves(path ...string) (all []string) {
 	return all
 }
 
-// TestAccounts runs every command with an account or a project that its line names. The
-// environment has another account, which gets no request.
+// TestAccounts runs every command with options that name an account or a project. The
+// environment names another account, which must get no request.
 func TestAccounts(t *testing.T) {
 	t.Parallel()
 	const project = "prj_named"
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	named := sandboxtest.New(t, nil)
 	credentials := named.Credentials()
 	d.write("folder/f", "x")
@@ -46,7 +46,7 @@ func TestAccounts(t *testing.T) {
 		require.NotNil(t, example, leaf)
 		if !strings.Contains(page, "It needs no account.") {
 			line := example[1]
-			if leaf != "create" { // the rest find no sandbox: some would go on without an end
+			if leaf != "create" { // the other commands find no sandbox, because some of them would never end
 				line = strings.ReplaceAll(line, "my-app", "nosuch")
 			}
 			lines = append(lines, strings.Fields(line))
@@ -58,7 +58,7 @@ func TestAccounts(t *testing.T) {
 	for _, way := range []struct {
 		name    string
 		options []string
-		server  *sandboxtest.Server // of whom requests come to, nil for that of --local
+		server  *sandboxtest.Server // the server that gets the requests, or nil for that of --local
 	}{
 		{"local", []string{"--local", "--project=" + project}, nil},
 		{"options", []string{"--api-url=" + named.URL, "--token", credentials.Token, "--scope=" + credentials.TeamID, "--project=" + project}, named},
@@ -82,7 +82,7 @@ func TestAccounts(t *testing.T) {
 				if slices.Contains([]string{"config", "snapshots", "sessions", "drives"}, line[0]) {
 					words = 2
 				}
-				// Before the command's name, and after it.
+				// The options come before the command's name, or after it.
 				terminal := false
 				ways := [][]string{slices.Concat(way.options, line), slices.Concat(line[:words], way.options, line[words:])}
 				if !needs.Slow() && way.server != named {
@@ -102,14 +102,14 @@ func TestAccounts(t *testing.T) {
 					var body struct {
 						ProjectID string `json:"projectId"`
 					}
-					_ = json.Unmarshal(r.Body, &body) // of other bodies nothing is known
+					_ = json.Unmarshal(r.Body, &body) // other bodies need no check
 					for _, id := range []string{r.Query.Get("projectId"), r.Query.Get("project"), body.ProjectID} {
 						assert.Contains(t, []string{"", project}, id, "%s: %s %s", name, r.Method, r.Path)
 					}
 				}
 			}
 			if way.server != d.server {
-				assert.Len(t, d.server.Requests(), other, "requests to the account that no line names")
+				assert.Len(t, d.server.Requests(), other, "requests to the account of the environment")
 			}
 		})
 	}

@@ -15,11 +15,11 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// agentDesk returns a desk with programs that replace agents: they print how they were
-// started.
-func agentDesk(t *testing.T, names ...string) (d *desk, options []string) {
+// agentWorkspace returns a workspace with programs that replace agents: they print how they
+// were started.
+func agentWorkspace(t *testing.T, names ...string) (d *workspace, options []string) {
 	t.Helper()
-	d = newDesk(t, nil)
+	d = newWorkspace(t, nil)
 	d.env = append(d.env, "NO_COLOR=1")
 	for _, name := range names {
 		d.write("bin/"+name, `#!/bin/sh
@@ -34,7 +34,7 @@ test -t 0 && read -p 'task? ' t && echo "doing $t: $0 $* $TOPIC $OPENCODE_DISABL
 // TestCreateAgent starts each agent as the official CLI does, and says how to reconnect.
 func TestCreateAgent(t *testing.T) {
 	t.Parallel()
-	d, options := agentDesk(t, "claude", "codex", "fx", "opencode", "pi")
+	d, options := agentWorkspace(t, "claude", "codex", "fx", "opencode", "pi")
 	const place = " --scope=team_emulator --project=prj_emulator "
 	for _, c := range []struct{ agent, title, started, again string }{
 		{"claude", "Claude Code", "claude  cats .", "--env=PATH --env=TOPIC NAME -- claude --continue"},
@@ -73,14 +73,14 @@ func TestCreateAgent(t *testing.T) {
 		}
 		assert.Equal(t, 2, looked, c.agent)
 	}
-	assert.Equal(t, "with-pi\nwith-opencode\nwith-fx\nwith-codex\nwith-claude\n", d.ok("ls", "-q"), "they stay, and run")
+	assert.Equal(t, "with-pi\nwith-opencode\nwith-fx\nwith-codex\nwith-claude\n", d.ok("ls", "-q"), "the sandboxes continue to run")
 }
 
 // TestAgentRefused: invalid options are refused before anything is created, and the error
 // of an agent that does not start says how to reconnect.
 func TestAgentRefused(t *testing.T) {
 	t.Parallel()
-	d, options := agentDesk(t, "codex")
+	d, options := agentWorkspace(t, "codex")
 	for _, line := range []string{"create claude --image x", "create pi --runtime node24", "create codex --snapshot snap_x"} {
 		s := d.inTerminal(strings.Fields(line)...)
 		s.until("can't be combined")
@@ -112,7 +112,7 @@ func TestAgentRefused(t *testing.T) {
 // TestUserShell: connect starts the shell of the sandbox's user, or sh if there is none.
 func TestUserShell(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	d.write("mine", "#!/bin/sh\necho \"my shell $* at $PS1\"; exit 4\n")
 	require.NoError(t, os.Chmod(filepath.Join(d.dir, "mine"), 0o755))
 	d.ok("create", "--name", "c", "--upload", "mine:/vercel/sandbox/mine")
@@ -134,7 +134,7 @@ func TestUserShell(t *testing.T) {
 // can't be changed later, unless an option sets it or the drive exists.
 func TestSizeOfDrive(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	s := d.inTerminal("drives", "get-or-create", "disk")
 	s.until("Largest size")
 	s.press("much\r")

@@ -30,19 +30,19 @@ func TestCopyMemory(t *testing.T) {
 	t.Parallel()
 	mebibytes := 80
 	if !needs.Slow() {
-		mebibytes = 56 // the program itself takes more than the 8 that are left
+		mebibytes = 56 // not 64: the program itself needs more than the other 8
 	}
 	if v := os.Getenv("SANDBOX_COPY_MIB"); v != "" {
 		var err error
 		mebibytes, err = strconv.Atoi(v)
 		require.NoError(t, err)
 	}
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	d.ok("create", "--name", "c")
 	// By default this is the test binary, which needs no more memory for a copy.
 	ours := func(args ...string) *exec.Cmd { return d.command(t.Context(), args...) }
 	if needs.Slow() {
-		ours = d.released()
+		ours = d.buildRelease()
 	}
 	numbered(t, filepath.Join(d.dir, "big"), mebibytes)
 	for _, args := range [][]string{{"cp", "big", "c:big"}, {"cp", "c:big", "back"}} {
@@ -91,8 +91,8 @@ func checkNumbered(t *testing.T, name string, mebibytes int) {
 	}
 }
 
-// memoryOf runs a program and returns its peak memory, read from /proc until shortly
-// before the end. The kernel's figure for an ended process includes the memory of its
+// memoryOf runs a program and returns its peak memory. It reads /proc until shortly before
+// the end, because the kernel's figure for an ended process includes the memory of its
 // parent.
 func memoryOf(t *testing.T, cmd *exec.Cmd) (peak int64) {
 	t.Helper()
@@ -121,9 +121,9 @@ func memoryOf(t *testing.T, cmd *exec.Cmd) (peak int64) {
 	}
 }
 
-// released builds the program as in a release, and returns a function that runs it. By
+// buildRelease builds the program as in a release, and returns a function that runs it. By
 // default it links the packages that the tests have compiled, which is faster.
-func (d *desk) released() func(args ...string) *exec.Cmd {
+func (d *workspace) buildRelease() func(args ...string) *exec.Cmd {
 	d.t.Helper()
 	program := filepath.Join(d.t.TempDir(), "sandbox")
 	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", program, ".")
@@ -142,14 +142,14 @@ func (d *desk) released() func(args ...string) *exec.Cmd {
 // TestBudgets builds the program as in a release, and compares it with the official CLI.
 func TestBudgets(t *testing.T) {
 	official := officialCLI(t)
-	d := newDesk(t, nil)
-	ours := d.released()
+	d := newWorkspace(t, nil)
+	ours := d.buildRelease()
 	info, err := os.Stat(ours().Path)
 	require.NoError(t, err)
 	t.Logf("one file of %.1f MB", float64(info.Size())/1e6)
 	assert.Less(t, info.Size(), int64(20e6))
 	d.ok("create", "--name", "c")
-	d.unset(asProgram) // what follows runs the program itself
+	d.unset(asProgram) // the next commands run the built program
 	theirs := func(args ...string) *exec.Cmd { return d.officialCommand(official, args) }
 	// Compare CPU time: wall time includes other work of the machine.
 	median := func(n int, command func(...string) *exec.Cmd, args ...string) time.Duration {

@@ -12,11 +12,11 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestCompletion completes commands, options, their values, and names of sandboxes, which
-// are requested by prefix, because there may be more than one page.
+// TestCompletion completes commands, options, their values, and names of sandboxes. The
+// names are requested by their prefix, because there may be more than one page.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	d := newWorkspace(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	client := d.server.Client()
 	names := []string{"box-1"}
 	for i := range 60 {

@@ -7,11 +7,11 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestDebug: --debug shows all work from the start, indented by its depth, and no
+// TestDebug: --debug shows all events from the start, indented by their depth, but no
 // argument of the command.
 func TestDebug(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	d.ok("create", "--name", "seen")
 	d.ok("stop", "seen")
 	got := d.run("", "--debug", "exec", "seen", "echo", "secret-argument")
@@ -24,7 +24,7 @@ func TestDebug(t *testing.T) {
 	assert.Regexp(t, `resume sandbox=seen`, got.stderr)
 	for line := range strings.Lines(got.stderr) {
 		if strings.Contains(line, "secret-argument") {
-			assert.Equal(t, "$ echo secret-argument\n", line, "what exec itself shows")
+			assert.Equal(t, "$ echo secret-argument\n", line, "exec itself shows the command line")
 		}
 	}
 }

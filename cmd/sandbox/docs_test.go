@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// update writes the generated parts of pages: go test -run TestDocs -update.
+// update makes TestDocs write the generated parts of pages: go test -run TestDocs -update.
 var update = flag.Bool("update", false, "write the files that are generated, instead of comparing them")
 
 const (
@@ -54,8 +54,8 @@ func generated(t *testing.T, file, text string) {
 	assert.Equal(t, "\n"+text+"\n", old, "run it with -update")
 }
 
-// differences lists the departures: a line for each reason, with the test of those that
-// no comparison covers.
+// differences lists the departures, one line for each reason. For departures that no
+// comparison covers, the line names the test.
 func differences(t *testing.T) string {
 	t.Helper()
 	var departures []*departure
@@ -69,15 +69,15 @@ func differences(t *testing.T) string {
 		said[d.Reason] = true
 		held := ""
 		if d.Kind == "elsewhere" {
-			held = heldBy(t, d)
+			held = coveredBy(t, d)
 		}
 		fmt.Fprintf(&text, "- %s%s%s.\n", strings.ToUpper(d.Reason[:1]), d.Reason[1:], held)
 	}
 	return text.String()
 }
 
-// heldBy names the test of a departure that no comparison covers.
-func heldBy(t *testing.T, d *departure) string {
+// coveredBy names the test of a departure that no comparison covers.
+func coveredBy(t *testing.T, d *departure) string {
 	t.Helper()
 	if d.Test == "none" {
 		return ""
@@ -95,11 +95,12 @@ func heldBy(t *testing.T, d *departure) string {
 			sources = append(sources, source...)
 		}
 	}
-	assert.Contains(t, string(sources), "\nfunc "+d.Test+"(", "the departure %s is held by no test", d.ID)
+	assert.Contains(t, string(sources), "\nfunc "+d.Test+"(", "no test covers the departure %s", d.ID)
 	return " (`" + d.Test + "`)"
 }
 
-// exitCodes lists the exit codes of the lines that end with 1 in the official CLI.
+// exitCodes lists this program's exit codes of the lines for which the official CLI returns
+// 1.
 func exitCodes(t *testing.T) string {
 	t.Helper()
 	meanings := map[int]string{

@@ -16,7 +16,7 @@ import (
 // are not.
 func TestDoctorUnusedTokens(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	c := d.server.Credentials()
 	token := oidctest.Token(c.TeamID, c.ProjectID, time.Hour)
 	d.write("oidc", token)
@@ -39,7 +39,7 @@ func TestDoctorUnusedTokens(t *testing.T) {
 // TestDoctorCounts: doctor looks at one page of sandboxes, and says so if there are more.
 func TestDoctorCounts(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	d := newWorkspace(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	for i := range 51 {
 		if i == 50 {
 			assert.Contains(t, d.ok("doctor"), "prj_emulator, 50 running")

@@ -11,7 +11,7 @@ import (
 // TestDocuments: with --json, standard output is one JSON document.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	d.write("policy.json", `{"allow":["c.example"]}`)
 	d.write("box/file", "x\n")
 	id := ""

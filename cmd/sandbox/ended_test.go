@@ -18,19 +18,19 @@ import (
 func TestHintAboutEnd(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]struct {
-		by   func(*desk)
+		by   func(*workspace)
 		says string
 	}{
-		"stopped": {func(d *desk) { d.ok("stop", "c") }, "the session of c has ended, and the command with it"},
-		"removed": {func(d *desk) { d.ok("rm", "c") }, "and the command"},
-		"its output broke": {func(d *desk) {
+		"stopped": {func(d *workspace) { d.ok("stop", "c") }, "the session of c has ended, and the command with it"},
+		"removed": {func(d *workspace) { d.ok("rm", "c") }, "and the command"},
+		"its output broke": {func(d *workspace) {
 			d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.CommandLogs, Status: 403})
 			d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.GetCommand, Status: 403})
 		}, "the command may still be running: see sandbox logs c cli"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t, nil)
+			d := newWorkspace(t, nil)
 			d.ok("create", "--name", "c", "--silent")
 			if name == "its output broke" {
 				end.by(d)
@@ -48,7 +48,7 @@ func TestHintAboutEnd(t *testing.T) {
 				require.NoError(t, err)
 				end.by(d)
 			}
-			_ = cmd.Wait() // the exit code tells
+			_ = cmd.Wait() // the test checks the exit code
 			assert.NotZero(t, cmd.ProcessState.ExitCode())
 			assert.Contains(t, stderr.String(), end.says)
 			assert.NotContains(t, stderr.String(), "NAME")
@@ -56,7 +56,7 @@ func TestHintAboutEnd(t *testing.T) {
 	}
 	t.Run("its own limit", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, nil)
+		d := newWorkspace(t, nil)
 		for _, line := range [][]string{{"run", "--rm", "--silent"}, {"run", "--name", "t", "--silent"}} {
 			begun := time.Now()
 			got := d.run("", append(line, "--timeout", "2s", "--", "sleep", "300")...)
@@ -68,8 +68,8 @@ func TestHintAboutEnd(t *testing.T) {
 	})
 }
 
-// TestFullOutput: the error of output that can't be written is the system's, without the
-// API's words about streams.
+// TestFullOutput: if output can't be written, the error is that of the system, and does not
+// mention the API's stream.
 func TestFullOutput(t *testing.T) {
 	t.Parallel()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
@@ -77,12 +77,12 @@ func TestFullOutput(t *testing.T) {
 		needs.Missing(t, "/dev/full")
 	}
 	defer full.Close()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	d.ok("create", "--name", "c", "--silent")
 	cmd := d.command(t.Context(), "exec", "--no-echo", "c", "--", "echo", "hi")
 	var stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = full, &stderr
-	_ = cmd.Run() // the exit code tells
+	_ = cmd.Run() // the test checks the exit code
 	assert.Equal(t, 1, cmd.ProcessState.ExitCode())
 	assert.Regexp(t, `^error: write /dev/stdout: no space left on device\n`, stderr.String())
 }

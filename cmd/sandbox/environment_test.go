@@ -21,9 +21,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestEnvironmentOfOwnPrograms: copies, completions and other programs of our own don't
-// depend on the sandbox's environment, nor on which shell is its sh. By day the test sets
-// all hostile variables at once, and some of them at random.
+// TestEnvironmentOfOwnPrograms: copies, completions and other helper programs in the
+// sandbox don't depend on its environment, nor on which shell its sh is. Without
+// SANDBOX_SLOW=1, it sets all hostile variables at once, and some of them at random.
 func TestEnvironmentOfOwnPrograms(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -33,7 +33,7 @@ func TestEnvironmentOfOwnPrograms(t *testing.T) {
 		require.NoError(t, err)
 	}
 	t.Logf("SANDBOX_TEST_SEED=%d", seed)
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	want := ownPrograms(t, d, "plain", hostile.Row{})
 	rows := hostile.Rows(seed, needs.Slow())
 	if !needs.Slow() {
@@ -45,7 +45,7 @@ func TestEnvironmentOfOwnPrograms(t *testing.T) {
 }
 
 // ownPrograms returns the results of operations on a sandbox with an environment.
-func ownPrograms(t *testing.T, d *desk, name string, row hostile.Row) (results []string) {
+func ownPrograms(t *testing.T, d *workspace, name string, row hostile.Row) (results []string) {
 	ctx := t.Context()
 	sb, err := d.server.Client().Create(ctx, &sandbox.CreateOptions{Name: name, Env: row.Env})
 	require.NoError(t, err)
@@ -53,7 +53,7 @@ func ownPrograms(t *testing.T, d *desk, name string, row hostile.Row) (results [
 		{Path: "d/.git/config", Content: []byte("config")}, {Path: "d/node_modules/x", Content: []byte("module"), Mode: new(fs.FileMode(0o755))},
 		{Path: "d/sub/y", Content: []byte("y")},
 	}
-	if d.server.Mode() != sandboxtest.Folder { // which has the machine's /tmp
+	if d.server.Mode() != sandboxtest.Folder { // folder mode has the machine's /tmp
 		files = append(files, sandbox.File{Path: hostile.Script, Content: []byte(hostile.Text)})
 		if row.Bash {
 			require.NoError(t, sb.FS().MkdirAll(ctx, hostile.Shells, 0o755))
@@ -84,7 +84,7 @@ func ownPrograms(t *testing.T, d *desk, name string, row hostile.Row) (results [
 	require.NoError(t, os.MkdirAll(local, 0o755))
 	run("cp", "-r", name+":d", name+"/copy")
 	tree(filepath.Join(local, "copy"))
-	var packed []string // in the order of the directory
+	var packed []string // the entries in the order of the directory
 	for r := tar.NewReader(strings.NewReader(run("cp", name+":d", "-"))); ; {
 		h, err := r.Next()
 		if err == io.EOF {

@@ -13,13 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHomes: commands that keep nothing work without a home directory. A pipe, a device
+// TestHomes: commands that store no files work without a home directory. A pipe, a device
 // or a huge file at the name of the configuration file does not block them.
 func TestHomes(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	d.ok("create", "--name", "c", "--silent")
-	d.write("sandbox-cli/telemetry.json", "[") // not the one of a home
+	d.write("sandbox-cli/telemetry.json", "[") // this is not the file in the home directory
 	d.unset("HOME")
 	for _, home := range []string{"", "HOME=", "HOME=/dev/null", "HOME=/nonexistent"} {
 		t.Run(home, func(t *testing.T) {

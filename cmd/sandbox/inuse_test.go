@@ -18,7 +18,7 @@ import (
 // changed during the copy, and ends with its own exit code.
 func TestCopyInUse(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	if d.server.Mode() == sandboxtest.Folder {
 		needs.Missing(t, "namespaces: tar is replaced in a folder of the sandbox")
 	}
@@ -61,7 +61,7 @@ exit "${PIPESTATUS[0]}"
 			assert.Equal(t, "left alone", string(data), said)
 			aa, err := os.ReadFile(filepath.Join(d.dir, "here/aa"))
 			require.NoError(t, err, said)
-			assert.False(t, strings.Contains(string(aa), "\x00"), "%s: zeros that no program wrote", said)
+			assert.False(t, strings.Contains(string(aa), "\x00"), "%s: the copy contains zeros that no program wrote", said)
 		case "other:here":
 			assert.Equal(t, "left alone", d.ok("cp", "other:here/mm", "-"), said)
 		}

@@ -28,12 +28,12 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc/oidctest"
 )
 
-// loginDesk returns a desk without a login. Its requests to vercel.com reach a fake
-// server, through a proxy, over TLS with a certificate that the program trusts by
+// loginWorkspace returns a workspace without a login. Its requests to vercel.com reach a
+// fake server, through a proxy, over TLS with a certificate that the program trusts by
 // SSL_CERT_FILE.
-func loginDesk(t *testing.T) (*desk, *oidctest.Vercel) {
+func loginWorkspace(t *testing.T) (*workspace, *oidctest.Vercel) {
 	t.Helper()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	d.unset("VERCEL_AUTH_TOKEN")
 	require.NoError(t, os.RemoveAll(filepath.Join(d.dir, ".vercel")))
 	v := new(oidctest.Vercel)
@@ -88,16 +88,16 @@ func connectTo(address string) http.Handler {
 		}
 		defer here.Close()
 		go func() {
-			_, _ = io.Copy(there, buffered) // either end may hang up
+			_, _ = io.Copy(there, buffered) // either end may close the connection
 			there.Close()
 		}()
 		_, _ = io.Copy(here, there)
 	})
 }
 
-// vercelCertificate creates a certificate for Vercel's names, which the programs at the
-// desk trust.
-func vercelCertificate(t *testing.T, file string, d *desk) tls.Certificate {
+// vercelCertificate creates a certificate for Vercel's names, which the programs of the
+// workspace trust.
+func vercelCertificate(t *testing.T, file string, d *workspace) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -116,14 +116,14 @@ func vercelCertificate(t *testing.T, file string, d *desk) tls.Certificate {
 // pending is the response to a poll until the login is granted.
 var pending = oidctest.Response{Status: 400, Body: map[string]string{"error": "authorization_pending"}}
 
-// grant lets the login succeed at the second poll. Its token is one of the emulator, so
-// that the login can be used.
-func grant(d *desk, v *oidctest.Vercel) {
+// grant makes the login succeed at the second poll. The token is the emulator's, so that
+// the login can be used there.
+func grant(d *workspace, v *oidctest.Vercel) {
 	v.Say("POST api.vercel.com/login/oauth/token", pending,
 		map[string]any{"access_token": d.server.Credentials().Token, "token_type": "Bearer", "expires_in": 28800, "refresh_token": "the-refresh"})
 }
 
-func (d *desk) loginFile() map[string]any {
+func (d *workspace) loginFile() map[string]any {
 	d.t.Helper()
 	file := filepath.Join(d.home, ".local", "share", "com.vercel.cli", "auth.json")
 	data, err := os.ReadFile(file)
@@ -139,7 +139,7 @@ func (d *desk) loginFile() map[string]any {
 // TestLogin logs in without a terminal, uses the login, and logs out.
 func TestLogin(t *testing.T) {
 	t.Parallel()
-	d, v := loginDesk(t)
+	d, v := loginWorkspace(t)
 	grant(d, v)
 	got := d.run("", "login")
 	require.Zero(t, got.code, got.stderr)
@@ -152,7 +152,8 @@ func TestLogin(t *testing.T) {
 	assert.Equal(t, d.server.Credentials().Token, d.loginFile()["token"])
 	assert.Equal(t, "the-refresh", d.loginFile()["refreshToken"])
 
-	// A login is not sent to an address of the environment, only to one that the user gives.
+	// A login is not sent to an address from the environment, only to one from the command
+	// line.
 	d.seen()
 	for _, argv := range [][]string{{"ls"}, {"exec", "mine", "ls"}} {
 		got = d.run("", append(argv, "--project", "prj_emulator")...)
@@ -179,12 +180,12 @@ func TestLogin(t *testing.T) {
 	assert.Equal(t, 4, got.code, got.stderr)
 }
 
-// TestTokenOfAnotherService: a token that is for an address other than Vercel's is
-// not sent to Vercel, neither to name the linked project nor to find one. The
-// service at that address is asked, and commands that only look create nothing there.
+// TestTokenOfAnotherService: a token for an address other than Vercel's is not sent to
+// Vercel, neither to get the name of the linked project nor to find a project. The requests
+// go to the service at that address, and commands that only read create nothing there.
 func TestTokenOfAnotherService(t *testing.T) {
 	t.Parallel()
-	d, v := loginDesk(t)
+	d, v := loginWorkspace(t)
 	d.env = append(d.env, "VERCEL_AUTH_TOKEN="+d.server.Credentials().Token)
 	got := d.run("", "doctor")
 	assert.Contains(t, got.stdout+got.stderr, "no vercel-sandbox-default-project")
@@ -198,7 +199,7 @@ func TestTokenOfAnotherService(t *testing.T) {
 	d.ok("ls")
 	d.ok("ls", "--project", "prj_emulator")
 	d.ok("ls", "--scope", "team_emulator")
-	assert.Len(t, d.seen(), 3, "each asked once")
+	assert.Len(t, d.seen(), 3, "one request each")
 	assert.Empty(t, v.Requests())
 }
 
@@ -206,7 +207,7 @@ func TestTokenOfAnotherService(t *testing.T) {
 // as in package auth, and is ignored otherwise.
 func TestLoneToken(t *testing.T) {
 	t.Parallel()
-	d, v := loginDesk(t)
+	d, v := loginWorkspace(t)
 	d.env = append(d.env, "VERCEL_TOKEN="+d.server.Credentials().Token)
 	got := d.run("", "ls")
 	assert.Equal(t, 4, got.code, got.stderr)
@@ -219,7 +220,7 @@ func TestLoneToken(t *testing.T) {
 // TestLoginRefused: a refused login leaves nothing.
 func TestLoginRefused(t *testing.T) {
 	t.Parallel()
-	d, v := loginDesk(t)
+	d, v := loginWorkspace(t)
 	v.Say("POST api.vercel.com/login/oauth/token", oidctest.Response{Status: 400, Body: map[string]string{"error": "access_denied", "error_description": "not today"}})
 	got := d.run("", "login")
 	assert.Equal(t, 4, got.code)
@@ -231,7 +232,7 @@ func TestLoginRefused(t *testing.T) {
 // - stores a token without a question.
 func TestLoginAtTerminal(t *testing.T) {
 	t.Parallel()
-	d, v := loginDesk(t)
+	d, v := loginWorkspace(t)
 	v.Say("POST api.vercel.com/login/oauth/token", pending)
 	opened := d.browser()
 	s := d.inTerminal("login")

@@ -34,7 +34,7 @@ func TestLongCommand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t, nil)
+			d := newWorkspace(t, nil)
 			sb, err := d.server.Client().Create(t.Context(), &sandbox.CreateOptions{Name: "c", Timeout: 9 * time.Second})
 			require.NoError(t, err)
 			cmd := d.command(t.Context(), append(row.args, "--no-echo", "--", "sh", "-c", waits)...)

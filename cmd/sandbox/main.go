@@ -4,10 +4,10 @@
 //	sandbox run -- node -e "console.log('hello')"
 //	sandbox --local run -- python3 -c 'print(1)'
 //
-// It takes the command lines of the official CLI (npm "sandbox"), with the same
-// standard output and exit codes, and adds to them; docs/cli.md in the
-// repository has both. With --local everything runs on an emulator on this
-// machine, without an account.
+// It accepts the command lines of the official CLI (npm "sandbox") with the same standard
+// output and exit codes, and has more commands and options. docs/cli.md in the repository
+// lists them all. With --local everything runs on an emulator on this machine, without an
+// account.
 package main
 
 import (

@@ -19,38 +19,38 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// asProgram makes the test binary act as the program.
+// asProgram is an environment variable that makes the test binary act as the program.
 const asProgram = "SANDBOX_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == asWorker {
 		workerMain()
 	}
-	if os.Getenv(asProgram) == "1" || len(os.Args) == 5 && os.Args[1] == "__local-daemon" { // which has an environment of its own
+	if os.Getenv(asProgram) == "1" || len(os.Args) == 5 && os.Args[1] == "__local-daemon" { // the daemon does not inherit this variable
 		main()
 	}
 	testscript.Main(m, map[string]func(){"sandbox": main})
 }
 
-// desk is a folder in which the program runs, with an emulator that it uses.
-type desk struct {
+// workspace is a folder in which the program runs, with an emulator that it uses.
+type workspace struct {
 	t         *testing.T
 	server    *sandboxtest.Server
 	dir, home string
 	env       []string
-	options   []string // in front of every line
+	options   []string // options at the start of every command line
 
-	snapshot string // the first one of the sandbox c2, once it was asked for
+	snapshot string // the first snapshot of the sandbox c2; set when it is first needed
 
-	looked int // how many requests seen has returned
+	looked int // the number of requests that seen has returned
 
 	worker worker
 }
 
-// newDesk creates a folder that is linked to the emulator's project. opts may be nil.
-func newDesk(t *testing.T, opts *sandboxtest.Options) *desk {
+// newWorkspace creates a folder that is linked to the emulator's project. opts may be nil.
+func newWorkspace(t *testing.T, opts *sandboxtest.Options) *workspace {
 	t.Helper()
-	d := &desk{t: t, dir: t.TempDir(), home: t.TempDir()}
+	d := &workspace{t: t, dir: t.TempDir(), home: t.TempDir()}
 	d.server = sandboxtest.New(t, opts)
 	t.Cleanup(d.worker.end)
 	for _, key := range []string{"PATH", "TMPDIR", "SYSTEMROOT"} {
@@ -65,11 +65,11 @@ func newDesk(t *testing.T, opts *sandboxtest.Options) *desk {
 }
 
 // unset removes a variable from the environment.
-func (d *desk) unset(name string) {
+func (d *workspace) unset(name string) {
 	d.env = slices.DeleteFunc(d.env, func(v string) bool { return strings.HasPrefix(v, name+"=") })
 }
 
-func (d *desk) write(name, content string) {
+func (d *workspace) write(name, content string) {
 	d.t.Helper()
 	name = filepath.Join(d.dir, name)
 	require.NoError(d.t, os.MkdirAll(filepath.Dir(name), 0o755))
@@ -82,14 +82,14 @@ type outcome struct {
 	stdout, stderr string
 }
 
-func (d *desk) command(ctx context.Context, args ...string) *exec.Cmd {
+func (d *workspace) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, os.Args[0], slices.Concat(d.options, args)...)
 	cmd.Dir, cmd.Env = d.dir, d.env
 	return cmd
 }
 
 // run runs the program with some standard input.
-func (d *desk) run(stdin string, args ...string) outcome {
+func (d *workspace) run(stdin string, args ...string) outcome {
 	d.t.Helper()
 	if got, ran := d.runInWorker(d.line(stdin, args...)); ran {
 		return got
@@ -99,7 +99,7 @@ func (d *desk) run(stdin string, args ...string) outcome {
 	return finish(d.t, cmd)
 }
 
-// finish runs a program to its end, however it ends.
+// finish runs a program to its end, which may be an error.
 func finish(t *testing.T, cmd *exec.Cmd) outcome {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -113,7 +113,7 @@ func finish(t *testing.T, cmd *exec.Cmd) outcome {
 }
 
 // ok runs the program, which must succeed, and returns standard output.
-func (d *desk) ok(args ...string) string {
+func (d *workspace) ok(args ...string) string {
 	d.t.Helper()
 	got := d.run("", args...)
 	require.Zero(d.t, got.code, "sandbox %s\n%s", strings.Join(args, " "), got.stderr)
@@ -122,7 +122,7 @@ func (d *desk) ok(args ...string) string {
 
 // waitForLog waits until a command in the sandbox c has written a line that matches a
 // pattern, and returns the line.
-func (d *desk) waitForLog(id, pattern string) string {
+func (d *workspace) waitForLog(id, pattern string) string {
 	d.t.Helper()
 	sb, err := d.server.Client().Get(d.t.Context(), "c", &sandbox.GetOptions{NoResume: true})
 	require.NoError(d.t, err)
@@ -133,9 +133,9 @@ func (d *desk) waitForLog(id, pattern string) string {
 	return strings.TrimSpace(line)
 }
 
-// seen returns the requests since the last call, including those whose handling has not
-// ended although the response was sent.
-func (d *desk) seen() []sandboxtest.Request {
+// seen returns the requests since its last call. It includes requests that are still being
+// handled although their response was sent.
+func (d *workspace) seen() []sandboxtest.Request {
 	all := d.server.Requests()
 	defer func() { d.looked = len(all) }()
 	return all[d.looked:]

@@ -21,7 +21,7 @@ import (
 func TestIsolationIsStated(t *testing.T) {
 	t.Parallel()
 	const isolated, boundless = "an isolated Linux machine", "NOT isolated"
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	t.Cleanup(func() {
 		got := finish(t, d.command(context.Background(), "local", "stop"))
 		assert.Zero(t, got.code, got.stderr)
@@ -52,7 +52,7 @@ func TestIsolationIsStated(t *testing.T) {
 // TestAgentsMistakes: an invalid line gets an answer, and the next one is read.
 func TestAgentsMistakes(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	const hello = `{"jsonrpc":"2.0","id":7,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`
 	cmd := d.command(t.Context(), "mcp")
 	in, err := cmd.StdinPipe()
@@ -77,7 +77,7 @@ func TestAgentsMistakes(t *testing.T) {
 }
 
 // connectAgent connects an agent to the program's server.
-func connectAgent(t *testing.T, d *desk, args ...string) *mcp.ClientSession {
+func connectAgent(t *testing.T, d *workspace, args ...string) *mcp.ClientSession {
 	t.Helper()
 	agent := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 	session, err := agent.Connect(t.Context(), &mcp.CommandTransport{Command: d.command(context.WithoutCancel(t.Context()), args...)}, nil)
@@ -100,7 +100,7 @@ func callTool(t *testing.T, session *mcp.ClientSession, tool string, args map[st
 // TestAgentsTools: an agent creates a sandbox and works in it.
 func TestAgentsTools(t *testing.T) {
 	t.Parallel()
-	session := connectAgent(t, newDesk(t, nil), "mcp")
+	session := connectAgent(t, newWorkspace(t, nil), "mcp")
 	ok := func(tool string, args map[string]any) string {
 		text, failed := callTool(t, session, tool, args)
 		require.False(t, failed, "%s: %s", tool, text)
@@ -116,7 +116,7 @@ func TestAgentsTools(t *testing.T) {
 // TestOneSandbox confines an agent to one sandbox.
 func TestOneSandbox(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	session := connectAgent(t, d, "mcp", "--only", "mine")
 	listed, err := session.ListTools(t.Context(), nil)
 	require.NoError(t, err)
@@ -136,7 +136,7 @@ func TestOneSandbox(t *testing.T) {
 // server continues.
 func TestAgentsWithoutCredentials(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	d.unset("VERCEL_AUTH_TOKEN")
 	session := connectAgent(t, d, "mcp")
 	for range 2 {

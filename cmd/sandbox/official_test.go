@@ -33,7 +33,7 @@ func officialCLI(t *testing.T) string {
 	return program
 }
 
-func (d *desk) officialCommand(program string, argv []string) *exec.Cmd {
+func (d *workspace) officialCommand(program string, argv []string) *exec.Cmd {
 	d.t.Helper()
 	hook, err := filepath.Abs("../sandbox-emulator/hook.mjs")
 	require.NoError(d.t, err)
@@ -67,7 +67,8 @@ func TestMoreLiveTwins(t *testing.T) {
 			t.Parallel()
 			var lines []recordedLine
 			load(t, file, &lines)
-			// The emulator refuses another team since this line was recorded.
+			// The emulator now refuses another team, which it did not when this line was
+			// recorded.
 			lines = slices.DeleteFunc(lines, func(l recordedLine) bool { return slices.Contains(l.Argv, "team_other") })
 			liveTwins(t, program, "more", lines)
 			if dir := os.Getenv("SANDBOX_RECORD_TWINS"); dir != "" {
@@ -90,11 +91,11 @@ func record(t *testing.T, file string, lines []recordedLine) {
 func liveTwins(t *testing.T, program, comparison string, lines []recordedLine) *twins {
 	t.Helper()
 	tw := newTwins(t, comparison)
-	there := twinDesk(t)
+	there := twinWorkspace(t)
 	for i, l := range lines {
 		if i%keepEvery == 0 {
 			there.keep()
-			tw.desk.keep()
+			tw.workspace.keep()
 		}
 		there.seen()
 		got := l.finish(t, there.officialCommand(program, there.withSnapshot(l.Argv)))
@@ -106,19 +107,19 @@ func liveTwins(t *testing.T, program, comparison string, lines []recordedLine) *
 		tw.replay(i, l)
 		lines[i] = l
 	}
-	// Only this program copies directories: this one as far as its links allow.
-	require.NoError(t, os.RemoveAll(filepath.Join(tw.desk.dir, "x")))
-	assert.Equal(t, there.files(), tw.desk.files())
+	// Only this program copies directories, so remove the copy before comparing the files.
+	require.NoError(t, os.RemoveAll(filepath.Join(tw.workspace.dir, "x")))
+	assert.Equal(t, there.files(), tw.workspace.files())
 	return tw
 }
 
-// keepEvery is after how many command lines the sandboxes' timeout is extended. On a slow
-// machine Node takes longer for all command lines together than one timeout.
+// After every keepEvery command lines, the test extends the sandboxes' timeouts. On a slow
+// machine, Node needs more time for all command lines than one timeout.
 const keepEvery = 10
 
-// keep gives the running sandboxes of the desk's server more time, and the working
-// directory of the recording's sandboxes.
-func (d *desk) keep() {
+// keep extends the timeouts of the running sandboxes, and creates the working directory
+// that the recorded sandboxes had.
+func (d *workspace) keep() {
 	d.t.Helper()
 	ctx := d.t.Context()
 	for info, err := range d.server.Client().List(ctx, nil) {
@@ -133,8 +134,8 @@ func (d *desk) keep() {
 	}
 }
 
-// files returns the files at the desk with their content.
-func (d *desk) files() map[string]string {
+// files returns the files of the workspace with their content.
+func (d *workspace) files() map[string]string {
 	d.t.Helper()
 	found := map[string]string{}
 	require.NoError(d.t, filepath.WalkDir(d.dir, func(name string, e fs.DirEntry, err error) error {

@@ -15,9 +15,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// optionRow is an option of a command and, in the API's words, its effect on the request:
-// fields that are merged into the body, null for removed ones, or with a leading ? the
-// query.
+// optionRow is an option of a command and its effect on the request, in the API's words:
+// fields that are merged into the body, where null removes a field; or, after a leading
+// "?", the query.
 type optionRow struct{ option, changes string }
 
 // settings are the options that create and fork share.
@@ -44,8 +44,8 @@ var settings = []optionRow{
 	{"--network-policy-file=policy.json", `{"networkPolicy":{"allow":["c.example"]}}`},
 }
 
-// optionCommands are commands with all of their options: rows, or the reason why an
-// option does not appear in a request.
+// optionCommands are commands with all of their options. Each option has a row, or a reason
+// why it does not appear in a request.
 var optionCommands = []struct {
 	command   []string
 	operation sandboxtest.Operation
@@ -75,7 +75,7 @@ var optionCommands = []struct {
 			{"--env=A=1", `{"env":{"A":"1"}}`},
 			{"--env-file=vars.env", `{"env":{"C":"3"}}`},
 			{"--timeout=30s", `{"timeout":30000}`},
-			{"--interactive", `{"attachStdin":true,"logs":null,"wait":null}`}, // the output is read at the same time
+			{"--interactive", `{"attachStdin":true,"logs":null,"wait":null}`}, // the command reads the output in another request
 			{"--stdin", `{"attachStdin":true,"logs":null,"wait":null}`},
 		},
 		map[string]string{
@@ -121,7 +121,7 @@ func TestEveryOption(t *testing.T) {
 	for _, c := range optionCommands {
 		t.Run(c.command[0], func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t, nil)
+			d := newWorkspace(t, nil)
 			d.write("vars.env", "C=3\n")
 			d.write("policy.json", `{"allow":["c.example"]}`)
 			d.ok("drives", "get-or-create", "disk")
@@ -135,7 +135,7 @@ func TestEveryOption(t *testing.T) {
 					_ = d.run("", "drives", "delete", "new")
 				}
 				d.seen()
-				words := 1 // of the command, before which no option is
+				words := 1 // the words of the command; options come only after them
 				if c.command[0] == "drives" {
 					words = 2
 				}
@@ -145,9 +145,9 @@ func TestEveryOption(t *testing.T) {
 						if len(r.Body) > 0 {
 							require.NoError(t, json.Unmarshal(r.Body, &body))
 						}
-						r.Query.Del("cmdId") // another one each time
+						r.Query.Del("cmdId") // differs each time
 						if env, ok := body["env"].(map[string]any); ok {
-							delete(env, "GO_SANDBOX_COMMAND") // as well
+							delete(env, "GO_SANDBOX_COMMAND") // differs each time, too
 						}
 						return body, r.Query
 					}

@@ -24,7 +24,7 @@ import (
 
 // browser replaces the browser by a program that records the page to open. The returned
 // function waits for that page.
-func (d *desk) browser() (opened func() string) {
+func (d *workspace) browser() (opened func() string) {
 	d.t.Helper()
 	bin, note := d.t.TempDir(), filepath.Join(d.t.TempDir(), "opened")
 	script := "#!/bin/sh\nprintf %s \"$1\" > '" + note + ".part' && mv '" + note + ".part' '" + note + "'\n"
@@ -54,14 +54,14 @@ while True: threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).s
 `
 
 // serve starts a program in the sandbox c and returns the first line of its output.
-func (d *desk) serve(args ...string) string {
+func (d *workspace) serve(args ...string) string {
 	d.t.Helper()
 	id := strings.TrimSpace(d.ok(append([]string{"exec", "-d", "c", "--"}, args...)...))
 	return d.waitForLog(id, ".")
 }
 
 // background starts the program and returns a scanner of its standard error.
-func (d *desk) background(args ...string) (*exec.Cmd, *bufio.Scanner) {
+func (d *workspace) background(args ...string) (*exec.Cmd, *bufio.Scanner) {
 	d.t.Helper()
 	cmd := d.command(d.t.Context(), args...)
 	stderr, err := cmd.StderrPipe()
@@ -74,7 +74,7 @@ func (d *desk) background(args ...string) (*exec.Cmd, *bufio.Scanner) {
 func interrupt(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
-	_ = cmd.Wait() // the exit code tells
+	_ = cmd.Wait() // ProcessState has the exit code
 	assert.Equal(t, 130, cmd.ProcessState.ExitCode())
 }
 
@@ -88,7 +88,7 @@ func nextLine(t *testing.T, lines *bufio.Scanner) string {
 func TestPortForward(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "python3", "bash", "stty")
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	d.ok("create", "--name", "c")
 	port := d.serve("python3", "-c", echoServer)
 	cmd, lines := d.background("port-forward", "c", ":"+port, ":1")
@@ -98,7 +98,7 @@ func TestPortForward(t *testing.T) {
 		require.NotNil(t, m)
 		local = append(local, m[1])
 	}
-	// Two connections at the same time, each with every byte.
+	// Use two connections at the same time. Each transfers every byte.
 	sent := make([]byte, 1024)
 	for i := range sent {
 		sent[i] = byte(i)
@@ -135,7 +135,7 @@ func TestPortForward(t *testing.T) {
 // TestPortForwardMistakes: mistakes are reported before any request.
 func TestPortForwardMistakes(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	d.ok("create", "--name", "c")
 	d.seen()
 	for _, args := range [][]string{{"c"}, {"c", "0"}, {"c", "x"}, {"c", "1:2:3"}, {"c", "70000"}, {"c", ":"}} {
@@ -154,10 +154,10 @@ func TestPortForwardMistakes(t *testing.T) {
 }
 
 // webServer serves a published port of the sandbox c.
-func webServer(t *testing.T) (d *desk, port string) {
+func webServer(t *testing.T) (d *workspace, port string) {
 	t.Helper()
 	needs.Programs(t, "python3")
-	d, port = newDesk(t, nil), strconv.Itoa(needs.Port(t))
+	d, port = newWorkspace(t, nil), strconv.Itoa(needs.Port(t))
 	d.ok("create", "--name", "c")
 	d.write("index.html", "served\n")
 	d.ok("cp", "index.html", "c:/vercel/web/")
@@ -166,7 +166,7 @@ func webServer(t *testing.T) (d *desk, port string) {
 	d.ok("url", "--publish", "--wait", "c", port)
 	for _, r := range d.seen() {
 		if r.Operation == sandboxtest.UpdateSandbox {
-			assert.JSONEq(t, `{"ports":[`+port+`]}`, string(r.Body), "without the route of terminals")
+			assert.JSONEq(t, `{"ports":[`+port+`]}`, string(r.Body), "the request omits the port of terminals")
 		}
 	}
 	return d, port

@@ -29,21 +29,21 @@ import (
 type screen struct {
 	t    *testing.T
 	cmd  *exec.Cmd
-	ours *os.File // the end that the user has
-	own  *os.File // the end that the program has
+	ours *os.File // the user's end
+	own  *os.File // the program's end
 
 	mu   sync.Mutex
 	seen bytes.Buffer
 }
 
 // inTerminal runs the program in a terminal of 24 rows and 80 columns.
-func (d *desk) inTerminal(args ...string) *screen {
+func (d *workspace) inTerminal(args ...string) *screen {
 	d.t.Helper()
 	return d.inTerminalOf("xterm-256color", 80, args...)
 }
 
 // inTerminalOf runs the program in a terminal of a type, with a number of columns.
-func (d *desk) inTerminalOf(kind string, columns uint16, args ...string) *screen {
+func (d *workspace) inTerminalOf(kind string, columns uint16, args ...string) *screen {
 	d.t.Helper()
 	opened, own, err := pty.Open()
 	require.NoError(d.t, err)
@@ -73,8 +73,8 @@ func (d *desk) inTerminalOf(kind string, columns uint16, args ...string) *screen
 	return s
 }
 
-// unblocked returns a file whose reads end when it is closed. Otherwise a pending read
-// would keep the terminal open.
+// unblocked replaces f by a file whose pending reads end when it is closed. A pending read
+// of f itself would keep the terminal open.
 func unblocked(t *testing.T, f *os.File) *os.File {
 	t.Helper()
 	fd, err := syscall.Dup(int(f.Fd()))
@@ -112,13 +112,13 @@ func (s *screen) until(text string) {
 	}, time.Minute, 5*time.Millisecond, "%q is not on the screen:\n%s", text, &lazy{s})
 }
 
-// lazy prints the screen when a failure message is formatted.
+// lazy reads the screen only when a failure message is formatted.
 type lazy struct{ s *screen }
 
 func (l *lazy) String() string { return l.s.text() }
 
-// ended waits for the program's end and returns the exit code. The terminal's mode has to
-// be what it was before.
+// ended waits for the program's end and returns the exit code. It checks that the terminal
+// has its original mode again.
 func (s *screen) ended() int {
 	s.t.Helper()
 	err := s.cmd.Wait()
@@ -143,15 +143,15 @@ func (s *screen) raw() bool {
 	return assert.ObjectsAreEqual(before, after)
 }
 
-func terminalDesk(t *testing.T) *desk {
+func terminalWorkspace(t *testing.T) *workspace {
 	t.Helper()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	d.ok("create", "--name", "c")
 	return d
 }
 
 // open connects with a shell whose prompt is known.
-func (d *desk) open(args ...string) *screen {
+func (d *workspace) open(args ...string) *screen {
 	d.t.Helper()
 	s := d.inTerminal(append([]string{"connect", "c", "-e", "SHELL=bash", "-e", "PS1=READY>"}, args...)...)
 	s.press("export PS1='HERE''>'\r")
@@ -161,7 +161,7 @@ func (d *desk) open(args ...string) *screen {
 
 func TestTerminalSizeAndCode(t *testing.T) {
 	t.Parallel()
-	s := terminalDesk(t).open()
+	s := terminalWorkspace(t).open()
 	assert.True(t, s.raw())
 	s.press("stty size\r")
 	s.until("24 80")
@@ -177,7 +177,7 @@ func TestTerminalSizeAndCode(t *testing.T) {
 // TestTerminalKeys presses Ctrl-C and Ctrl-Z, which affect the program in the sandbox.
 func TestTerminalKeys(t *testing.T) {
 	t.Parallel()
-	s := terminalDesk(t).open()
+	s := terminalWorkspace(t).open()
 	// The keys are for a running program: the shell itself ignores Ctrl-Z.
 	const program = "sh -c 'echo it ru''ns; exec sleep 4321'\r"
 	s.press(program)
@@ -198,7 +198,7 @@ func TestTerminalKeys(t *testing.T) {
 // TestTerminalPaste pastes a megabyte.
 func TestTerminalPaste(t *testing.T) {
 	t.Parallel()
-	s := terminalDesk(t).open()
+	s := terminalWorkspace(t).open()
 	text := []byte(strings.Repeat("0123456789abcdef\n", 1<<20/17))
 	sum := sha256.Sum256(text)
 	s.press("stty -echo -icanon; head -c " + strconv.Itoa(len(text)) + " | sha256sum; stty sane\r")
@@ -215,7 +215,7 @@ func TestTerminalPaste(t *testing.T) {
 func TestTerminalSignals(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP} {
-		s := terminalDesk(t).open()
+		s := terminalWorkspace(t).open()
 		require.True(t, s.raw())
 		require.NoError(t, s.cmd.Process.Signal(sig))
 		assert.Equal(t, 128+int(sig), s.ended())
@@ -244,7 +244,7 @@ func TestTerminalCrash(t *testing.T) {
 	for name, sig := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "a panic": syscall.SIGUSR1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := terminalDesk(t)
+			d := terminalWorkspace(t)
 			d.env = append(d.env, panicking+"=1")
 			s := d.open()
 			require.True(t, s.raw())
@@ -260,11 +260,11 @@ func TestTerminalCrash(t *testing.T) {
 	}
 }
 
-// TestTerminalLost cuts a terminal's connection: the loss is reported, with a separate
-// exit code.
+// TestTerminalLost cuts a terminal's connection: the program reports that, with an exit
+// code of its own.
 func TestTerminalLost(t *testing.T) {
 	t.Parallel()
-	d := terminalDesk(t)
+	d := terminalWorkspace(t)
 	r := newRelay(t, d)
 	s := d.open()
 	r.cut()
@@ -279,16 +279,16 @@ func TestDeadTerminal(t *testing.T) {
 	for name, options := range map[string][]string{"in a terminal": {"-it"}, "beside one": nil} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t, nil)
+			d := newWorkspace(t, nil)
 			sleep := endless()
 			s := d.inTerminal(append(append([]string{"run", "--rm"}, options...), "--", "sh", "-c", "echo be''gun; exec "+sleep)...)
 			s.until("begun")
 			require.Eventually(t, func() bool { return len(processes(t, sleep)) > 0 }, time.Minute, 5*time.Millisecond)
 			require.NoError(t, s.own.Close())
 			require.NoError(t, s.ours.Close())
-			_ = s.cmd.Wait() // the exit code tells
+			_ = s.cmd.Wait() // the test checks the exit code
 			assert.Equal(t, 128+int(syscall.SIGHUP), s.cmd.ProcessState.ExitCode(), s.cmd.ProcessState)
-			d.empty()
+			d.requireNoSandbox()
 			assert.Empty(t, processes(t, sleep))
 		})
 	}
@@ -297,7 +297,7 @@ func TestDeadTerminal(t *testing.T) {
 // TestServerGone stops the server while a terminal is open.
 func TestServerGone(t *testing.T) {
 	t.Parallel()
-	d := terminalDesk(t)
+	d := terminalWorkspace(t)
 	s := d.open()
 	require.NoError(t, d.server.Close())
 	assert.Contains(t, []int{137, 255}, s.ended(), s.text())
@@ -306,7 +306,7 @@ func TestServerGone(t *testing.T) {
 // TestExecInTerminal runs a program in a terminal by exec -it and run -it.
 func TestExecInTerminal(t *testing.T) {
 	t.Parallel()
-	d := terminalDesk(t)
+	d := terminalWorkspace(t)
 	s := d.inTerminal("exec", "-it", "c", "--", "bash", "-c", "test -t 0 && test -t 1 && read -p 'name? ' n && echo hello $n; exit 4")
 	s.until("name? ")
 	s.press("you\r")
@@ -325,7 +325,7 @@ func TestExecInTerminal(t *testing.T) {
 // request, so that no sandbox is created for nothing.
 func TestNoTerminal(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	for _, line := range []string{
 		"sh", "sh --rm", "connect c", "ssh c", "create --connect", "create claude", "fork c --connect", "run --connect -- true", "run --rm --connect -- true",
 	} {
@@ -340,9 +340,9 @@ func TestNoTerminal(t *testing.T) {
 // TestQuestions answers the program's questions at a terminal.
 func TestQuestions(t *testing.T) {
 	t.Parallel()
-	d := terminalDesk(t)
+	d := terminalWorkspace(t)
 	s := d.inTerminalOf("xterm", 30, "rm", "--all")
-	s.until("Remove 1 sandbox for good: c?\r\n[y/N] ") // broken between words
+	s.until("Remove 1 sandbox for good: c?\r\n[y/N] ") // wrapped between words
 	s.press("n\r")
 	assert.Equal(t, 1, s.ended())
 	s = d.inTerminal("snapshot", "c")
@@ -360,7 +360,7 @@ func TestQuestions(t *testing.T) {
 		assert.Equal(t, 3, s.ended(), s.text())
 		assert.NotContains(t, s.text(), "[y/N]")
 	}
-	// This line would show a list in other programs. Here it clears the list.
+	// In other programs, this command line would show the list. Here it clears the list.
 	d.ok("config", "tags", "c", "-t", "k=v")
 	s = d.inTerminal("config", "tags", "c")
 	s.until("Remove all tags of c (1)? [y/N]")
@@ -389,7 +389,7 @@ func TestQuestions(t *testing.T) {
 // terminal.
 func TestProgressFits(t *testing.T) {
 	t.Parallel()
-	d := terminalDesk(t)
+	d := terminalWorkspace(t)
 	d.write("a-file-whose-name-is-rather-long.bin", strings.Repeat("x", 8<<20))
 	for _, columns := range []uint16{60, 80, 120} {
 		s := d.inTerminalOf("xterm", columns, "cp", "--progress", "--color", "never", "a-file-whose-name-is-rather-long.bin", "c:/vercel/")
@@ -409,7 +409,7 @@ func TestProgressFits(t *testing.T) {
 // TestDumbTerminal: a terminal without escape sequences receives none.
 func TestDumbTerminal(t *testing.T) {
 	t.Parallel()
-	s := terminalDesk(t).inTerminalOf("dumb", 80, "ls")
+	s := terminalWorkspace(t).inTerminalOf("dumb", 80, "ls")
 	assert.Equal(t, 0, s.ended())
 	require.Eventually(t, func() bool { return strings.Contains(s.text(), "running") }, time.Minute, 5*time.Millisecond)
 	assert.NotContains(t, s.text(), "\x1b")
@@ -419,7 +419,7 @@ func TestDumbTerminal(t *testing.T) {
 // an error between words and what stop shows between its fields.
 func TestTableAtTerminal(t *testing.T) {
 	t.Parallel()
-	d := terminalDesk(t)
+	d := terminalWorkspace(t)
 	s := d.inTerminal("ls", "--color", "never")
 	assert.Equal(t, 0, s.ended())
 	s.until("…")
@@ -437,7 +437,7 @@ func TestTableAtTerminal(t *testing.T) {
 // TestRemoveStarted starts a sandbox while rm asks whether to remove it.
 func TestRemoveStarted(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	d.ok("create", "--name", "again", "--tag", "env=ci")
 	d.ok("create", "--name", "idle", "--tag", "env=ci")
 	d.ok("stop", "again", "idle")
@@ -445,7 +445,7 @@ func TestRemoveStarted(t *testing.T) {
 	screen.until("again")
 	screen.until("[y/N]")
 	d.ok("exec", "again", "--", "true")
-	d.ok("stop", "again") // with new work, and stopped as before
+	d.ok("stop", "again") // the sandbox was used in the meantime, and is stopped again
 	screen.press("y\n")
 	screen.until("used after it was found")
 	assert.Equal(t, 5, screen.ended(), screen.text())

@@ -23,7 +23,7 @@ import (
 func TestNothingRaw(t *testing.T) {
 	t.Parallel()
 	const evil = "\x1b]52;c;aGVsbG8=\x07\x1b[2J\u202e"
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	d.ok("create", "--name", "c", "--tag", "k="+"v")
 	d.ok("exec", "c", "--", "sh", "-c", `mkdir f && echo x >"f/$1"`, "sh", evil)
 	silent := func(where string, s *screen) {
@@ -41,7 +41,7 @@ func TestNothingRaw(t *testing.T) {
 		silent(strings.Join(args, " "), d.inTerminal(args...))
 	}
 
-	// All texts of the emulator that are neither used for a lookup nor checked.
+	// Change all texts of the emulator that are neither used for a lookup nor checked.
 	upstream, err := url.Parse(d.server.URL)
 	require.NoError(t, err)
 	words := regexp.MustCompile(`("(?:region|image|runtime|cwd|url|description|ownerId|projectId|size|key)":")([^"]*")`)

@@ -15,13 +15,13 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestReadWrite reads and writes files byte for byte, small and large. A write that is
-// broken off leaves no part of the file.
+// TestReadWrite reads and writes small and large files byte for byte. A write that is
+// interrupted leaves no partial file.
 func TestReadWrite(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	d.ok("create", "--name", "c")
-	large := strings.Repeat("\x00\xff\r\n\x1b[2J", 400_000) // sent in parts
+	large := strings.Repeat("\x00\xff\r\n\x1b[2J", 400_000) // large enough to be sent in parts
 	for _, content := range []string{"", "no newline", large} {
 		got := d.run(content, "write", "c", "new/-odd: name")
 		require.Zero(t, got.code, got.stderr)
@@ -51,10 +51,10 @@ func TestReadWrite(t *testing.T) {
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	_, err = in.Write(make([]byte, 4<<20)) // it is being read when this is written
+	_, err = in.Write(make([]byte, 4<<20)) // when this returns, the program is reading it
 	require.NoError(t, err)
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
-	require.Error(t, cmd.Wait(), "its input has no end")
+	require.Error(t, cmd.Wait(), "the program must not accept input that is cut off")
 	assert.Equal(t, 130, cmd.ProcessState.ExitCode())
 	assert.Equal(t, "-odd: name\n", d.ok("exec", "--no-echo", "c", "--", "ls", "-A", "new"))
 	d.ok("stop", "c")
@@ -65,7 +65,7 @@ func TestReadWrite(t *testing.T) {
 // in the sandbox.
 func TestExecStdin(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	d.ok("create", "--name", "c")
 	got := d.run("a\x00b", "exec", "--stdin", "c", "--", "od", "-c")
 	assert.Contains(t, got.stdout, `a  \0   b`, got.stderr)
@@ -80,7 +80,7 @@ func TestExecStdin(t *testing.T) {
 // changes a sandbox.
 func TestPolicyFile(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	const policy = `{"allow": {"a.example": [{"match": {"method": ["GET", "HEAD"]}, "transform": [{"headers": {"x-key": "planted"}}]}]}}`
 	d.write("policy.json", policy)
 	commands := []string{"create --name NAME FILE", "config network-policy NAME FILE", "fork NAME --name NAME-fork FILE", "run --name NAME-run FILE true"}
@@ -131,7 +131,7 @@ func TestPolicyFile(t *testing.T) {
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
 	cmd := d.command(t.Context(), "create", "--network-policy-file", "fifo")
 	require.NoError(t, cmd.Start())
-	writer, err := os.OpenFile(fifo, os.O_WRONLY, 0) // until it is read
+	writer, err := os.OpenFile(fifo, os.O_WRONLY, 0) // blocks until a reader opens it
 	require.NoError(t, err)
 	defer writer.Close()
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))

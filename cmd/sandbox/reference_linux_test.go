@@ -20,9 +20,10 @@ import (
 func TestQuickReference(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "node")
-	d, v := loginDesk(t)
+	d, v := loginWorkspace(t)
 	grant(d, v)
-	// The login is for vercel.com. The user agrees to send it here.
+	// The login is for vercel.com. With this option, the user agrees to send it to the
+	// emulator.
 	d.options = []string{"--api-url=" + d.server.URL}
 	// Sandboxes have no project to build: a program that prints its
 	// arguments stands for npm.

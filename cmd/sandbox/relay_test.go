@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// relay is between the program and the emulator, and can cut every connection, including
-// terminals.
+// relay is a proxy between the program and the emulator. It can cut every connection,
+// including those of terminals.
 type relay struct {
 	net.Listener
 
@@ -24,8 +24,8 @@ type relay struct {
 	conns []net.Conn
 }
 
-// newRelay makes the desk's program use a relay.
-func newRelay(t *testing.T, d *desk) *relay {
+// newRelay makes the workspace's program use a relay.
+func newRelay(t *testing.T, d *workspace) *relay {
 	t.Helper()
 	target, err := url.Parse(d.server.URL)
 	require.NoError(t, err)
@@ -36,7 +36,7 @@ func newRelay(t *testing.T, d *desk) *relay {
 	server.Config.Handler = &httputil.ReverseProxy{
 		Rewrite:       func(p *httputil.ProxyRequest) { p.SetURL(&url.URL{Scheme: "http", Host: target.Host}) },
 		FlushInterval: -1,
-		// The response contains the address of a terminal.
+		// Replace the address of a terminal in the response.
 		ModifyResponse: func(resp *http.Response) error {
 			if !strings.HasSuffix(resp.Request.URL.Path, "/interactive") {
 				return nil
@@ -60,7 +60,7 @@ func newRelay(t *testing.T, d *desk) *relay {
 	return r
 }
 
-// Accept notes the connection.
+// Accept also records the connection, for cut.
 func (r *relay) Accept() (net.Conn, error) {
 	c, err := r.Listener.Accept()
 	if err == nil {

@@ -11,7 +11,7 @@ import (
 // endless neither fills rsh's memory nor blocks it.
 func TestRshStandardError(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	d.ok("create", "--name", "c")
 	for how, want := range map[string]string{
 		`rm $f; ln -s /dev/zero $f`: "no longer a regular file",

@@ -66,7 +66,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// scriptWorker is the worker of a script, and the variables with which it started.
+// scriptWorker is the worker of a script, with the variables that the script started with.
 type scriptWorker struct {
 	*worker
 	env []string
@@ -75,8 +75,8 @@ type scriptWorker struct {
 // setInScript matches the variables that a script sets.
 var setInScript = regexp.MustCompile(`(?m)^env (\w+)=`)
 
-// inScript implements the command cli of scripts: it runs a line in a worker. The line
-// must not read standard input or run in parallel with others.
+// inScript implements the command cli of scripts, which runs a command line in a worker.
+// The line must not read standard input or run in parallel with others.
 func inScript(ts *testscript.TestScript, neg bool, args []string) {
 	w, _ := ts.Value("worker").(scriptWorker)
 	got, err := outcome{}, error(nil)

@@ -22,7 +22,7 @@ func TestSources(t *testing.T) {
 	root := t.TempDir()
 	server := httptest.NewServer(http.FileServer(http.Dir(root)))
 	t.Cleanup(server.Close)
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	url := strings.Replace(server.URL, "127.0.0.1", d.server.HostAddress(), 1)
 	run := func(name string, args ...string) {
 		t.Helper()
@@ -45,7 +45,7 @@ func TestSources(t *testing.T) {
 	run("git", "-C", "repo", "update-server-info")
 	run("tar", "-czf", "tree.tgz", "-C", "repo", "file")
 
-	// Where it is, the API decides.
+	// The API decides where the file is.
 	content := func(name string) string {
 		t.Helper()
 		return d.ok("exec", name, "--", "sh", "-c", "cat $(find /vercel -name file)")
@@ -68,7 +68,7 @@ func TestSources(t *testing.T) {
 // files.
 func TestNewSandboxes(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	d.write("vars", "A=from the file\nB=1\n")
 	d.ok("create", "--name", "env", "--env-file", "vars", "-e", "B=2")
 	assert.Equal(t, "from the file 2\n", d.ok("exec", "env", "--", "sh", "-c", "echo $A $B"))

@@ -19,12 +19,12 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// TestInputEnds: whatever standard input is, a command that reads it to the end gets all
-// of it, and ends.
+// TestInputEnds: whatever kind of file standard input is, a command that reads it to its
+// end gets all of it, and ends.
 func TestInputEnds(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "stty", "bash")
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	d.ok("create", "--name", "c")
 	var all bytes.Buffer
 	for i := range 200_000 {
@@ -49,9 +49,9 @@ func TestInputEnds(t *testing.T) {
 		switch {
 		case needs.Slow() || input.name == "pipe":
 		case input.name == "file":
-			commands = commands[:4] // a file is passed on as a whole
+			commands = commands[:4] // the program sends a file as a whole
 		default:
-			commands = commands[:2] // the others pass input on as exec -i does
+			commands = commands[:2] // the other commands forward input as exec -i does
 		}
 		for _, args := range commands {
 			t.Run(input.name+"/"+args, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestInputEnds(t *testing.T) {
 				cmd := exec.CommandContext(ctx, "sh", "-c", line, os.Args[0])
 				cmd.Dir, cmd.Env = d.dir, d.env
 				got := finish(t, cmd)
-				require.NoError(t, ctx.Err(), "it does not end: %s", got.stderr)
+				require.NoError(t, ctx.Err(), "the command does not end: %s", got.stderr)
 				assert.Zero(t, got.code, got.stderr)
 				want := sums[input.content]
 				if strings.HasSuffix(args, "cat") {
@@ -83,11 +83,11 @@ func TestInputEnds(t *testing.T) {
 func TestRemoteShellEnds(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "stty", "bash")
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	d.ok("create", "--name", "c")
 	for line, want := range map[string]outcome{
 		`echo text | "$0" rsh c 'head -c 2; exit 3'`:                     {code: 3, stdout: "te"},
-		`yes | "$0" rsh c 'head -c 4; exit 3'`:                           {code: 3, stdout: "y\ny\n"}, // input without an end
+		`yes | "$0" rsh c 'head -c 4; exit 3'`:                           {code: 3, stdout: "y\ny\n"}, // the input has no end
 		`yes | "$0" rsh c 'echo done'`:                                   {stdout: "done\n"},
 		`yes | "$0" rsh c 'kill -9 $$'; echo $?`:                         {stdout: "137\n"},
 		`mkfifo p; exec 3<>p; "$0" rsh c 'echo done' <&3`:                {stdout: "done\n"},

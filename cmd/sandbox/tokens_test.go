@@ -29,7 +29,7 @@ func TestTokensAndAddresses(t *testing.T) {
 		dotenv  string
 		login   bool
 		options []string
-		fromEnv bool // whether it goes to an address in the environment
+		fromEnv bool // whether the token is sent to an address from the environment
 	}{
 		{name: "--token", options: []string{"--token", token}, fromEnv: true},
 		{name: "SANDBOX_TOKEN", env: []string{"SANDBOX_TOKEN=" + token}, fromEnv: true},
@@ -57,8 +57,8 @@ func TestTokensAndAddresses(t *testing.T) {
 					_, _ = w.Write([]byte(`{"sandboxes":[],"pagination":{"count":0,"next":null}}`))
 				}))
 				defer server.Close()
-				d := &desk{t: t, dir: t.TempDir(), home: t.TempDir()}
-				// Vercel is not to be reached.
+				d := &workspace{t: t, dir: t.TempDir(), home: t.TempDir()}
+				// Requests to Vercel must fail.
 				d.env = append([]string{asProgram + "=1", "HOME=" + d.home, "PATH=" + os.Getenv("PATH"), "HTTPS_PROXY=http://127.0.0.1:1"}, source.env...)
 				d.write(".vercel/project.json", `{"orgId":"team_a","projectId":"prj_a"}`)
 				d.write("oidc-token", token)

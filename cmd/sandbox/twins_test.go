@@ -28,13 +28,13 @@ import (
 // recordedLine is a recorded command line of the official CLI.
 type recordedLine struct {
 	Argv   []string       `json:"argv"`
-	Dir    string         `json:"dir,omitempty"`   // a folder of the desk to run in
-	Env    []string       `json:"env,omitempty"`   // set besides that of the desk
+	Dir    string         `json:"dir,omitempty"`   // the folder to run in, below the working directory
+	Env    []string       `json:"env,omitempty"`   // variables in addition to the usual ones
 	Stdin  string         `json:"stdin,omitempty"` // standard input
 	TTY    bool           `json:"tty,omitempty"`   // standard output is a terminal
 	RC     int            `json:"rc"`
-	Here   int            `json:"here,omitempty"` // this program's exit code, where the other one's is 1
-	Help   bool           `json:"help,omitempty"` // standard output was a help page, whose facts another test compares
+	Here   int            `json:"here,omitempty"` // this program's exit code, if the official CLI's is 1
+	Help   bool           `json:"help,omitempty"` // standard output was a help page, which another test compares
 	Stdout string         `json:"stdout"`
 	Calls  []recordedCall `json:"calls"`
 }
@@ -55,7 +55,7 @@ func (l *recordedLine) String() string {
 }
 
 // run runs this program with the line.
-func (l *recordedLine) run(d *desk, argv []string) outcome {
+func (l *recordedLine) run(d *workspace, argv []string) outcome {
 	d.t.Helper()
 	if !l.TTY && len(l.Env) == 0 {
 		if got, ran := d.runInWorker(d.line(l.Stdin, argv...).in(l.Dir)); ran {
@@ -106,13 +106,13 @@ type recordedCall struct {
 
 // departure is an intended difference from the official CLI.
 type departure struct {
-	// ID names it.
+	// ID is the name of the departure.
 	ID string
-	// Kind is what differs: stdout, exit, field or requests. A line of kind apart fails
-	// there and succeeds here. It runs with its own emulator, so that it does not affect
-	// the lines after it. A line of kind refused succeeds there, and is refused here
-	// without a request. A difference of kind elsewhere does not occur in these
-	// comparisons; Test covers it.
+	// Kind is what differs: stdout, exit, field or requests. A line of kind apart fails in
+	// the official CLI and succeeds here. It runs with its own emulator, so that it does
+	// not affect the lines after it. A line of kind refused succeeds in the official CLI,
+	// and is refused here without a request. A difference of kind elsewhere does not occur
+	// in these comparisons; Test covers it.
 	Kind string
 	// Test is the test, or the script of TestScripts, for a difference of kind elsewhere.
 	// It is "none" for a feature that this program does not have.
@@ -148,19 +148,19 @@ func (d *departure) fits(kind, line string) bool {
 
 type twins struct {
 	t          *testing.T
-	desk       *desk
-	apart      *desk
+	workspace  *workspace
+	apart      *workspace
 	departures []*departure
-	// live says that the official CLI has just run with an emulator like this one. stderr
-	// is its standard error.
+	// live says that the expected results come from a run of the official CLI just now,
+	// with an emulator like this one. stderr is its standard error.
 	live   bool
 	stderr string
 }
 
-// newTwins returns this program's desk with the departures of a comparison.
+// newTwins returns this program's workspace with the departures of a comparison.
 func newTwins(t *testing.T, comparison string) *twins {
 	t.Helper()
-	tw := &twins{t: t, desk: twinDesk(t), live: comparison != "recorded"}
+	tw := &twins{t: t, workspace: twinWorkspace(t), live: comparison != "recorded"}
 	load(t, "testdata/departures.json", &tw.departures)
 	tw.departures = slices.DeleteFunc(tw.departures, func(d *departure) bool {
 		return d.Kind == "elsewhere" || d.Only != "" && d.Only != comparison && (comparison != "more" || d.Only != "live")
@@ -171,16 +171,17 @@ func newTwins(t *testing.T, comparison string) *twins {
 	return tw
 }
 
-// twinDesk returns the desk of either program, with the files that the lines copy.
-func twinDesk(t *testing.T) *desk {
+// twinWorkspace returns a new workspace with the files that the lines copy.
+func twinWorkspace(t *testing.T) *workspace {
 	t.Helper()
-	// The lines contain paths outside the working directory.
+	// The lines contain paths outside the working directory, so the emulator needs
+	// namespaces.
 	probe, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: sandboxtest.Namespace})
 	if err != nil {
 		needs.Missing(t, "namespaces: %v", err)
 	}
 	require.NoError(t, probe.Close())
-	d := newDesk(t, &sandboxtest.Options{Mode: sandboxtest.Namespace})
+	d := newWorkspace(t, &sandboxtest.Options{Mode: sandboxtest.Namespace})
 	d.write("local-file.txt", "local\n")
 	d.write("dir/inner.txt", "inner\n")
 	d.write("two words.txt", "two words\n")
@@ -217,7 +218,7 @@ func TestMoreTwins(t *testing.T) {
 	t.Parallel()
 	tw := newTwins(t, "more")
 	for _, file := range moreLines {
-		tw.desk, tw.apart = twinDesk(t), nil
+		tw.workspace, tw.apart = twinWorkspace(t), nil
 		tw.replayAll(file)
 	}
 	tw.departures = slices.DeleteFunc(tw.departures, func(d *departure) bool { return d.Only != "more" })
@@ -244,13 +245,13 @@ func (tw *twins) replayAll(name string) {
 
 // replay runs a line and compares the result with the official CLI's.
 func (tw *twins) replay(i int, l recordedLine) {
-	tw.desk.seen()
+	tw.workspace.seen()
 	line := l.String()
-	argv := tw.desk.withSnapshot(l.Argv)
+	argv := tw.workspace.withSnapshot(l.Argv)
 	if tw.runApart(l, line, argv) || tw.runRefused(l, line, argv) {
 		return
 	}
-	tw.compare(l, l.run(tw.desk, argv), line, fmt.Sprintf("%d: sandbox %s", i, line))
+	tw.compare(l, l.run(tw.workspace, argv), line, fmt.Sprintf("%d: sandbox %s", i, line))
 }
 
 // compare compares this program's result with the official CLI's.
@@ -258,15 +259,16 @@ func (tw *twins) compare(l recordedLine, got outcome, line, where string) {
 	where += "\n" + got.stderr + tw.stderr
 	tw.compareExit(l, got, line, where)
 	tw.compareStdout(l, got, line, where)
-	theirs, ours := tw.requests(tw.desk, l, line)
+	theirs, ours := tw.requests(tw.workspace, l, line)
 	tw.compareRequests(theirs, ours, line, where, nil)
 }
 
-// runApart runs a line that fails there and succeeds here, with its own emulator.
+// runApart runs a line that fails in the official CLI and succeeds here, with its own
+// emulator.
 func (tw *twins) runApart(l recordedLine, line string, argv []string) bool {
 	return tw.departs("apart", line, func(d *departure) bool {
 		if tw.apart == nil {
-			tw.apart = twinDesk(tw.t)
+			tw.apart = twinWorkspace(tw.t)
 			tw.apart.ok("create", "--name", "c1", "--tag", "env=staging")
 			tw.apart.ok("create", "--name", "c2")
 			tw.apart.ok("cp", "local-file.txt", "c1:/vercel/sandbox/a.txt")
@@ -282,14 +284,14 @@ func (tw *twins) runApart(l recordedLine, line string, argv []string) bool {
 	})
 }
 
-// runRefused runs a line that succeeds there and is refused here.
+// runRefused runs a line that succeeds in the official CLI and is refused here.
 func (tw *twins) runRefused(l recordedLine, line string, argv []string) bool {
 	return tw.departs("refused", line, func(d *departure) bool {
-		got := l.run(tw.desk, argv)
+		got := l.run(tw.workspace, argv)
 		assert.Zero(tw.t, l.RC, line)
 		assert.Equal(tw.t, d.Exit, got.code, "%s\n%s", line, got.stderr)
 		assert.Empty(tw.t, got.stdout, line)
-		for _, r := range tw.desk.seen() {
+		for _, r := range tw.workspace.seen() {
 			// The program may look up a project before it refuses the line. It changes
 			// nothing.
 			assert.Equal(tw.t, "GET ", r.Method+" "+string(r.Operation), "%s: %s", line, r.Path)
@@ -298,8 +300,8 @@ func (tw *twins) runRefused(l recordedLine, line string, argv []string) bool {
 	})
 }
 
-// withSnapshot replaces the recorded snapshot by the desk's snapshot of c2.
-func (d *desk) withSnapshot(argv []string) []string {
+// withSnapshot replaces the recorded snapshot by the workspace's snapshot of c2.
+func (d *workspace) withSnapshot(argv []string) []string {
 	d.t.Helper()
 	argv = slices.Clone(argv)
 	for i, word := range argv {
@@ -373,9 +375,9 @@ var normalizers = []struct {
 	{pattern: regexp.MustCompile(`\b[\d.]+m?s\b`), with: "TIME"},
 	{pattern: regexp.MustCompile(`(drwx\S+) .* (\.+)\n`), with: "$1 $2\n"},
 	{pattern: regexp.MustCompile(`total \d+`), with: "TOTAL"},
-	{pattern: regexp.MustCompile(`(\x1b\[(22|39)m)+`), with: "\x1b[0m"},        // either way a style ends
-	{pattern: regexp.MustCompile(`\x1b\[90m\x1b\[2m`), with: "\x1b[90m"},       // gray is dim as well there
-	{pattern: regexp.MustCompile(`"duration":\d+`), with: `"duration":"LEFT"`}, // of an extension
+	{pattern: regexp.MustCompile(`(\x1b\[(22|39)m)+`), with: "\x1b[0m"},        // both sequences end a style
+	{pattern: regexp.MustCompile(`\x1b\[90m\x1b\[2m`), with: "\x1b[90m"},       // in the official CLI, gray is also dim
+	{pattern: regexp.MustCompile(`"duration":\d+`), with: `"duration":"LEFT"`}, // the duration of an extension
 	// The emulator of the recording replaced every runtime by node24.
 	{pattern: regexp.MustCompile(`\bnode2[24]\b|vercel/sandbox/[\w:.-]+(@sha256:\w+…)?`), with: "RUNTIME", recorded: true},
 	{pattern: regexp.MustCompile(` {3,}`), with: "   "},
@@ -395,7 +397,7 @@ func normalize(s string, live bool) string {
 }
 
 // requests returns the recorded requests, and those that this program has made.
-func (tw *twins) requests(d *desk, l recordedLine, line string) (theirs, ours []string) {
+func (tw *twins) requests(d *workspace, l recordedLine, line string) (theirs, ours []string) {
 	for _, c := range l.Calls {
 		u, err := url.Parse(c.URL)
 		require.NoError(tw.t, err)
@@ -440,7 +442,7 @@ func (tw *twins) compareRequests(theirs, ours []string, line, where string, apar
 	}
 	for _, extra := range ours {
 		if !meant(extra, func(d *departure) string { return d.Ours }) {
-			assert.Fail(tw.t, "a request too many", "%s\n%s", extra, where)
+			assert.Fail(tw.t, "an additional request", "%s\n%s", extra, where)
 		}
 	}
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestUser runs commands as users that the sandbox has from the start, and says of a
-// user or a directory that can't be used what is wrong with it.
+// TestUser runs commands as users that the sandbox has from the start. For a user or a
+// directory that can't be used, the error says why.
 func TestUser(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	if d.server.Mode() == sandboxtest.Folder {
 		needs.Other(t, "in folder mode the users are the machine's")
 	}
@@ -30,11 +30,11 @@ func TestUser(t *testing.T) {
 	}{
 		{"/home/eve", []string{"--user", "eve", "c", "pwd"}},
 		{"/root", []string{"--user", "root", "c", "pwd"}},
-		{"/srv/db", []string{"--user", "db", "c", "pwd"}}, // whose home is not below /home
+		{"/srv/db", []string{"--user", "db", "c", "pwd"}}, // the home of db is not below /home
 		{"/srv/db", []string{"-i", "--user", "db", "c", "pwd"}},
 		{"/srv/db", []string{"--user", "db", "c", "sh", "-c", "pwd; exit 1"}},
 		{"nobody", []string{"--user", "nobody", "--workdir", "/", "c", "whoami"}},
-		{"/", []string{"--user", "eve", "--workdir", "../..", "c", "pwd"}}, // from the sandbox's directory, as without --user
+		{"/", []string{"--user", "eve", "--workdir", "../..", "c", "pwd"}}, // relative to the sandbox's directory, as without --user
 		{"1", []string{"--user", "db", "--env", "A=1", "c", "printenv", "A"}},
 	} {
 		got := d.run("", append([]string{"exec", "--no-echo"}, row.line...)...)

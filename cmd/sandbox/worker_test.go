@@ -18,9 +18,9 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// A worker is a process that runs the program's command lines one after another. Most of
-// the time of a short line is the start of its process, and this package tests thousands
-// of lines.
+// A worker is a process that runs the program's command lines one after another. This
+// package tests thousands of short lines, and to start a process for each would take most
+// of the time.
 
 // asWorker is the argument that makes the test binary a worker.
 const asWorker = "__worker"
@@ -66,7 +66,7 @@ func (l *workerLine) run() (result workerResult, err error) {
 	}
 	var streams sync.WaitGroup
 	streams.Go(func() {
-		_, _ = io.WriteString(feed, l.Stdin) // the program need not read it all
+		_, _ = io.WriteString(feed, l.Stdin) // the program may not read everything
 		feed.Close()
 	})
 	collect := func(into *[]byte) *os.File {
@@ -76,7 +76,7 @@ func (l *workerLine) run() (result workerResult, err error) {
 			return nil
 		}
 		streams.Go(func() {
-			*into, _ = io.ReadAll(r) // it ends when both ends are closed
+			*into, _ = io.ReadAll(r) // ends when all writers are closed
 			r.Close()
 		})
 		return w
@@ -94,7 +94,7 @@ func (l *workerLine) run() (result workerResult, err error) {
 	return result, nil
 }
 
-// worker is a process with the environment that it was started with.
+// worker is a worker's process, and the environment that it was started with.
 type worker struct {
 	mu     sync.Mutex
 	env    []string
@@ -105,10 +105,10 @@ type worker struct {
 	stderr bytes.Buffer
 }
 
-// runInWorker runs a line in the desk's worker, with the desk's environment. By night,
-// and while the worker has another line, it does not: the line needs a process of its
-// own.
-func (d *desk) runInWorker(l workerLine) (got outcome, ran bool) {
+// runInWorker runs a line in the worker, with the workspace's environment. It returns false
+// while the worker runs another line, and always with SANDBOX_SLOW=1. Then the line needs a
+// process of its own.
+func (d *workspace) runInWorker(l workerLine) (got outcome, ran bool) {
 	d.t.Helper()
 	if needs.Slow() || !slices.Contains(d.env, asProgram+"=1") || !d.worker.mu.TryLock() {
 		return got, false
@@ -162,16 +162,16 @@ func (w *worker) end() {
 		return
 	}
 	w.stdin.Close()
-	_ = w.cmd.Wait() // what it did has been looked at
+	_ = w.cmd.Wait() // the results are already checked
 	w.cmd = nil
 }
 
-// line is the line of this desk with these arguments.
-func (d *desk) line(stdin string, args ...string) workerLine {
+// line returns the command line of this workspace with these arguments.
+func (d *workspace) line(stdin string, args ...string) workerLine {
 	return workerLine{Args: slices.Concat(d.options, args), Dir: d.dir, Stdin: stdin}
 }
 
-// in is the line in a folder below its own.
+// in returns the line for a folder below its own.
 func (l workerLine) in(dir string) workerLine {
 	l.Dir = filepath.Join(l.Dir, dir)
 	return l

@@ -27,8 +27,9 @@ type Options struct {
 	Local          bool
 }
 
-// account returns the options of this command line that name the account, without tokens.
-func (c *Account) account() (words []string) {
+// accountOptions returns the options of this command line that name the account, without
+// tokens.
+func (c *Account) accountOptions() (words []string) {
 	o := &c.Given
 	if o.Local {
 		words = append(words, "--local")
@@ -43,7 +44,7 @@ func (c *Account) account() (words []string) {
 
 // Here returns the start of a command line that uses the same account as this one.
 func (c *Account) Here(command string) []string {
-	words := append([]string{"sandbox", command}, c.account()...)
+	words := append([]string{"sandbox", command}, c.accountOptions()...)
 	if c.Given.Local {
 		return words
 	}
@@ -68,8 +69,8 @@ func (c *Account) Close() error {
 	return nil
 }
 
-// Create creates a sandbox. With a name, a lost response is resolved by a
-// lookup.
+// Create creates a sandbox. If the response is lost, Create looks the sandbox up by its
+// name, if it has one.
 func (c *Account) Create(ctx context.Context, o *sandbox.CreateOptions) (*sandbox.Sandbox, error) {
 	client, err := c.Connect(ctx)
 	if err != nil {
@@ -96,7 +97,8 @@ func (c *Account) Named(ctx context.Context, name string, resume bool) (*sandbox
 	return c.Get(ctx, name, resume)
 }
 
-// CheckedName refuses an invalid name of a sandbox before any request.
+// CheckedName returns an error for an invalid sandbox name. It makes no request. It also
+// notes the name for the hints of later errors.
 func (c *Account) CheckedName(name string) (string, error) {
 	if _, err := line.ParseName(name); err != nil {
 		return "", screen.WithHint(line.Usagef("%v", err), "separate names by spaces; stop and rm also take --name-prefix, --tag and --all")
@@ -107,9 +109,9 @@ func (c *Account) CheckedName(name string) (string, error) {
 	return name, nil
 }
 
-// DaemonArgument makes the program the daemon of --local. The arguments after it are the
-// daemon's directory, the directory of the emulator's state, and the idle time after
-// which the daemon ends.
+// DaemonArgument, as the first argument, makes the program the daemon of --local. The next
+// arguments are the daemon's directory, the directory of the emulator's state, and the
+// idle time after which the daemon ends.
 const DaemonArgument = "__local-daemon"
 
 // NoBoundary is the warning about the isolation of local sandboxes.
@@ -124,7 +126,8 @@ func (c *Account) LocalDirs() (dir, state string, err error) {
 	return filepath.Join(dirs.State, "daemon"), filepath.Join(dirs.State, "local"), nil
 }
 
-// connectLocal connects to the user's emulator, and starts it unless it runs.
+// connectLocal connects to the user's emulator. It starts the emulator unless it runs,
+// except for a completion.
 func (c *Account) connectLocal(ctx context.Context) (*sandbox.Client, error) {
 	dir, state, err := c.LocalDirs()
 	if err != nil {
@@ -140,7 +143,8 @@ func (c *Account) connectLocal(ctx context.Context) (*sandbox.Client, error) {
 		return nil, screen.WithHint(err, "its files are in %s and its log is %s", state, log)
 	}
 	c.emulator.OnLost(func() {
-		// Requests would be repeated for minutes to a port that nobody listens on.
+		// End the program now. It would otherwise retry its requests for minutes, at a port
+		// where nobody listens.
 		c.fail(screen.WithHint(local.ErrGone, "its log is %s", log))
 	})
 	e := c.emulator.Address

@@ -29,25 +29,25 @@ type Account struct {
 	screen *screen.Screen
 
 	Given      Options
-	version    string     // of this program
-	connecting sync.Mutex // several sandboxes may be looked for at the same time
+	version    string     // the version of this program
+	connecting sync.Mutex // a command may look up several sandboxes at the same time
 	Client     *sandbox.Client
 	Scope      auth.Credentials
-	emulator   *local.Connection // of --local
-	Completes  bool              // this is a completion, which starts nothing
-	Looks      bool              // the command only looks, and creates no project
-	fail       func(error)       // ends the program, whatever it is doing
+	emulator   *local.Connection // the connection to the emulator of --local
+	Completes  bool              // this is a completion, which must not start the emulator
+	Looks      bool              // the command must not create a project
+	fail       func(error)       // prints the error and ends the program at once
 }
 
 // New returns the account of a command line. version is the program's.
 func New(s *screen.Screen, version string) *Account {
 	c := &Account{screen: s, version: version, fail: func(err error) { os.Exit(s.Report(err)) }}
-	s.AccountWords = c.account
+	s.AccountWords = c.accountOptions
 	return c
 }
 
-// Connect returns the client, which it creates at the first call. It looks for the
-// credentials first, so that the user hears about missing ones before anything else.
+// Connect returns the client. The first call gets the credentials and creates the client.
+// Commands call Connect early, so that an error about missing credentials comes first.
 func (c *Account) Connect(ctx context.Context) (*sandbox.Client, error) {
 	c.connecting.Lock()
 	defer c.connecting.Unlock()
@@ -62,7 +62,7 @@ func (c *Account) Connect(ctx context.Context) (*sandbox.Client, error) {
 		return nil, err
 	}
 	if c.Scope, err = provider.Credentials(ctx); err != nil {
-		if _, unreadable := errors.AsType[*fs.PathError](err); unreadable { // the login
+		if _, unreadable := errors.AsType[*fs.PathError](err); unreadable { // the file of the login can't be read
 			err = &screen.ExitError{Code: screen.ExitLogin, Err: screen.WithHint(err, "set VERCEL_AUTH_TOKEN instead")}
 		}
 		if _, away := errors.AsType[*url.Error](err); away {
@@ -71,24 +71,24 @@ func (c *Account) Connect(ctx context.Context) (*sandbox.Client, error) {
 		return nil, err
 	}
 	if c.Scope.FromLogin() && !c.mayHaveLogin() {
-		return nil, c.notSent("the login of the Vercel CLI")
+		return nil, c.notSentError("the login of the Vercel CLI")
 	}
 	base := c.apiURL()
 	if c.urlFromEnvironment() {
-		base = "" // the client looks there itself, and is as careful with tokens that it refreshes
+		base = "" // the client reads the variable itself, and then also protects tokens that it refreshes
 	}
 	return c.newClient(provider, base)
 }
 
-// notSent is the error for a credential that was not given for the address in the
-// environment.
-func (c *Account) notSent(what string) error {
+// notSentError returns the error for a credential that must not be sent to the address that
+// the environment sets.
+func (c *Account) notSentError(what string) error {
 	return &screen.ExitError{Code: screen.ExitLogin, Err: screen.WithHint(
 		fmt.Errorf("%s is not sent to %s, which %s names", what, redact.URL(c.apiURL()), baseURLVariable),
 		"give a token for it, such as VERCEL_AUTH_TOKEN, or agree to the address with --api-url")}
 }
 
-// baseURLVariable names the address of the API.
+// baseURLVariable is the environment variable with the address of the API.
 const baseURLVariable = "VERCEL_SANDBOX_BASE_URL"
 
 // urlFromEnvironment reports whether the address of the API comes from the environment,
@@ -98,8 +98,9 @@ func (c *Account) urlFromEnvironment() bool {
 	return c.Given.APIURL == "" && v != ""
 }
 
-// mayHaveLogin reports whether the API's address may receive the login, or a token of a
-// .env file. Neither was given for an address from the environment.
+// mayHaveLogin reports whether the login, or a token of a .env file, may be sent to the
+// API's address. The user did not choose them for an address from the environment, so such
+// an address gets them only if it is Vercel's.
 func (c *Account) mayHaveLogin() bool { return !c.urlFromEnvironment() || c.atVercel() }
 
 // atVercel reports whether the API's address is one of Vercel's.
@@ -130,7 +131,7 @@ func (c *Account) newClient(provider auth.Provider, base string) (*sandbox.Clien
 			}
 			w = f
 		}
-		opts.Observer = &events{w: w}
+		opts.Observer = &eventPrinter{w: w}
 	}
 	client, err := sandbox.NewClient(opts)
 	c.Client = client
@@ -140,7 +141,7 @@ func (c *Account) newClient(provider auth.Provider, base string) (*sandbox.Clien
 // credentials finds the token and the project in the order of docs/cli.md.
 func (c *Account) credentials(ctx context.Context) (auth.Provider, error) {
 	host := oidc.NewHost(nil, c.screen.Env.Getenv, "")
-	token, source, err := c.token(host)
+	token, source, err := c.findToken(host)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +149,7 @@ func (c *Account) credentials(ctx context.Context) (auth.Provider, error) {
 	c.screen.Source = source
 	c.warnAboutFiles(host, source)
 	if name, ofFile := strings.CutSuffix(source, ofFile); ofFile && !c.mayHaveLogin() {
-		return nil, c.notSent(name + " of a .env file")
+		return nil, c.notSentError(name + " of a .env file")
 	}
 	opts := &auth.Options{TeamID: scope.TeamID, ProjectID: scope.ProjectID, BaseURL: c.Base(), NoCreate: c.Looks}
 	switch {
@@ -163,7 +164,8 @@ func (c *Account) credentials(ctx context.Context) (auth.Provider, error) {
 		}
 		return provider, nil
 	case strings.HasPrefix(source, "VERCEL_OIDC_TOKEN") && c.Given.Scope == "" && c.Given.Project == "":
-		// The files may set this variable, but must not select another file or a program.
+		// .env files may set VERCEL_OIDC_TOKEN, but must not name a token file or a
+		// program. So look up the other variables in the environment of the process only.
 		return auth.OIDC(&auth.Options{LookupEnv: func(key string) (string, bool) {
 			if key == "VERCEL_OIDC_TOKEN" {
 				return token, true
@@ -184,8 +186,8 @@ const loginSource = "the login of the Vercel CLI"
 // ofFile marks credentials from a .env file of the current folder.
 const ofFile = " (of a .env file)"
 
-// warnAboutFiles warns if .env files of the current folder, and not the user's login, have
-// selected the account.
+// warnAboutFiles warns if .env files of the current folder have selected the account
+// although the user is logged in.
 func (c *Account) warnAboutFiles(host *oidc.Host, source string) {
 	what := ""
 	if name, found := strings.CutSuffix(source, ofFile); found {
@@ -206,8 +208,8 @@ func (c *Account) warnAboutFiles(host *oidc.Host, source string) {
 	}
 }
 
-// token returns the token and its source.
-func (c *Account) token(host *oidc.Host) (token, source string, err error) {
+// findToken returns the token and its source, or two empty texts if there is none.
+func (c *Account) findToken(host *oidc.Host) (token, source string, err error) {
 	if c.Given.Token != "" {
 		return c.Given.Token, "--token", nil
 	}

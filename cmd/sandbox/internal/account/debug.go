@@ -11,34 +11,34 @@ import (
 	"github.com/go-vercel/sandbox/observe"
 )
 
-// events writes the client's work for --debug: a line with ">" at the start of an event
-// and one with "<" at its end, indented by its depth. It omits operations, because their
-// requests say the same.
-type events struct {
+// eventPrinter prints the client's events for --debug: a line with ">" at the start of an
+// event and one with "<" at its end, indented by the event's depth. It omits operations,
+// because the requests of an operation say the same.
+type eventPrinter struct {
 	mu sync.Mutex
 	w  io.Writer
 }
 
 type depthKey struct{}
 
-func (l *events) Begin(ctx context.Context, e observe.Event) context.Context {
+func (l *eventPrinter) Begin(ctx context.Context, e observe.Event) context.Context {
 	if e.Kind == observe.Operation {
 		return ctx
 	}
 	depth, _ := ctx.Value(depthKey{}).(int)
-	l.line(depth, '>', e)
+	l.print(depth, '>', e)
 	return context.WithValue(ctx, depthKey{}, depth+1)
 }
 
-func (l *events) End(ctx context.Context, e observe.Event) {
+func (l *eventPrinter) End(ctx context.Context, e observe.Event) {
 	if e.Kind == observe.Operation {
 		return
 	}
 	depth, _ := ctx.Value(depthKey{}).(int)
-	l.line(depth-1, '<', e)
+	l.print(depth-1, '<', e)
 }
 
-func (l *events) line(depth int, mark rune, e observe.Event) {
+func (l *eventPrinter) print(depth int, mark rune, e observe.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	fmt.Fprintf(l.w, "%s %s%c %v\n", time.Now().Format("15:04:05.000"), strings.Repeat("  ", depth), mark, e)

@@ -10,7 +10,7 @@ import (
 // UnusedTokens explains for doctor why each unused token is not used.
 func (c *Account) UnusedTokens() string {
 	var list []string
-	before := true // in the order in which tokens are searched for
+	before := true // whether the token in use comes later in the search order
 	add := func(name string, set bool) {
 		switch {
 		case name == c.screen.Source:

@@ -51,7 +51,8 @@ func agentNames() []string {
 	return names
 }
 
-// checkAgent refuses, before any request, options that can't be combined with an agent.
+// checkAgent reports options that can't be combined with an agent, and a missing terminal.
+// It makes no request.
 func (c *createCommand) checkAgent(g *codingAgent, s *settingsOptions) error {
 	if s.runtime != "" || s.image != "" || s.snapshot != "" {
 		return line.Usagef("create %s can't be combined with --runtime, --image or --snapshot", g.name)
@@ -59,9 +60,10 @@ func (c *createCommand) checkAgent(g *codingAgent, s *settingsOptions) error {
 	return c.screen.NeedTerminal("%s makes a sandbox without an agent", screen.Try("create"))
 }
 
-// startAgent starts an agent in a sandbox, with the sandbox's environment, which
-// terminals do not have by default. The sandbox stays, so startAgent always says how to
-// reconnect.
+// startAgent starts an agent in a terminal of a sandbox. It passes the sandbox's
+// environment explicitly, because terminals don't get it by default. The sandbox continues
+// to run when the agent ends, so startAgent finally prints how to reconnect, unless
+// --silent is set.
 func (c *createCommand) startAgent(ctx context.Context, g *codingAgent, sb *sandbox.Sandbox, s *settingsOptions, given sandbox.Env) error {
 	env := maps.Clone(g.env)
 	if env == nil {
@@ -81,8 +83,8 @@ func (c *createCommand) startAgent(ctx context.Context, g *codingAgent, sb *sand
 	return c.terminal(ctx, sb, &terminalOptions{command: g.name, args: g.args, env: env, keepAlive: true})
 }
 
-// printReconnect says how to reconnect to an agent and how to stop its sandbox. It omits the
-// values of variables, because they may be secrets.
+// printReconnect prints how to reconnect to an agent and how to stop its sandbox. It omits
+// the values of variables, because they may be secrets.
 func (c *createCommand) printReconnect(g *codingAgent, name string, s *settingsOptions, given sandbox.Env) {
 	exec := slices.Concat(c.account.Here("exec"), []string{"--interactive"})
 	for _, key := range slices.Sorted(maps.Keys(g.env)) {

@@ -1,4 +1,4 @@
-// Package cli is the command tree of the sandbox command line.
+// Package cli contains the commands of the program sandbox.
 package cli
 
 import (
@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +17,7 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
-// deps is a screen and an account. Most commands need both.
+// deps is what most commands need: the screen and the account.
 type deps struct {
 	screen  *screen.Screen
 	account *account.Account
@@ -32,7 +33,8 @@ func newApp(args []string) *app {
 	return &app{deps: deps{screen: s, account: account.New(s, Version())}}
 }
 
-// guardArgument makes the program the guard of a terminal; see guardTerminal.
+// With guardArgument as its only argument, the program restores a terminal; see
+// guardTerminal.
 const guardArgument = "__guard-terminal"
 
 // Main runs the program with the arguments after its name and returns the exit
@@ -45,7 +47,7 @@ func Main(args []string) int {
 		return runDaemon(args[1:])
 	}
 	a := newApp(args)
-	defer noticeBrokenPipes()()
+	defer catchBrokenPipes()()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	defer a.screen.WatchSignals(cancel)()
@@ -56,9 +58,10 @@ func Main(args []string) int {
 	return code
 }
 
-// noticeBrokenPipes makes a write to a pipe without a reader an error. Otherwise it would
-// end the program before it could clean up. Child processes are not affected.
-func noticeBrokenPipes() (stop func()) {
+// catchBrokenPipes makes a write to a pipe without a reader fail with an error. By default,
+// SIGPIPE would end the program, and it could not clean up. Child processes are not
+// affected.
+func catchBrokenPipes() (stop func()) {
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	return func() { signal.Stop(broken) }
@@ -83,13 +86,18 @@ func (a *app) execute(ctx context.Context, root *cobra.Command) error {
 		root.SetArgs(a.screen.Args)
 		return root.ExecuteContext(ctx)
 	}
-	args, taken, err := line.Arrange(root, a.screen.Args)
+	args, ofRun, err := line.Arrange(root, a.screen.Args)
 	if err != nil {
 		return err
 	}
-	if len(taken) > 0 {
-		fmt.Fprintf(a.screen.Err, "note: %s is taken for run itself; write -- before the command to pass options to it\n", line.ShellWords(taken))
+	if len(ofRun) > 0 {
+		fmt.Fprintf(a.screen.Err, "note: %s is read as an option of run; write -- before the command to pass it on\n", line.ShellWords(ofRun))
 	}
 	root.SetArgs(args)
 	return root.ExecuteContext(ctx)
+}
+
+// withDeadline returns a context for cleaning up, which does not end with ctx.
+func withDeadline(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), d)
 }

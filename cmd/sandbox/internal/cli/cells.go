@@ -10,40 +10,41 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
 )
 
-// The texts in the cells of tables. A dash stands for an unknown value.
+// The following functions format the cells of tables. A dash stands for an unknown value.
 
-func dash(s string) string {
+func orDash(s string) string {
 	if s == "" {
 		return "-"
 	}
 	return s
 }
 
-func number(n int) string {
+func numberOrDash(n int) string {
 	if n == 0 {
 		return "-"
 	}
 	return strconv.Itoa(n)
 }
 
-func memory(mb int) string {
+func memoryOrDash(mb int) string {
 	if mb == 0 {
 		return "-"
 	}
 	return units.Megabytes(mb)
 }
 
-func distance(t *time.Time, now time.Time) string {
+func relativeTime(t *time.Time, now time.Time) string {
 	if t == nil {
 		return "-"
 	}
 	return units.Distance(*t, now)
 }
 
-// imageOrRuntime shortens the digest of an image.
+// imageOrRuntime returns the image with a shortened digest, or the runtime if no image is
+// known.
 func imageOrRuntime(image, runtime string) string {
 	if image == "" {
-		return dash(runtime)
+		return orDash(runtime)
 	}
 	if name, digest, ok := strings.Cut(image, "@sha256:"); ok && len(digest) > 12 {
 		return name + "@sha256:" + digest[:12] + "…"

@@ -16,8 +16,8 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
 )
 
-// reading returns how a command line is read: a command, options by name in the order of
-// their list, and arguments.
+// reading returns how a command line is read, as text: the command, its options sorted by
+// name, and its arguments.
 func reading(t *testing.T, words ...string) (string, error) {
 	t.Helper()
 	root := testTree(t)
@@ -70,7 +70,7 @@ func TestArrange(t *testing.T) {
 		{"emulator -v npm test -v", "emulator --verbose=true -- npm test -v"},
 		{"cp -r -- -x c:y", "cp --recursive=true -- -x c:y"},
 		{"--help", "--help=true --"},
-		{"nonsense ls --help", "-- nonsense ls"}, // help of what is no command would hide that
+		{"nonsense ls --help", "-- nonsense ls"}, // a help page would hide that there is no such command
 		{"nonsense --bogus", "-- nonsense"},
 		{"-- ls -a", "ls --all=true --"},
 		{"-- -a ls", "-- -a ls"},
@@ -115,8 +115,8 @@ func TestVariables(t *testing.T) {
 	assert.GreaterOrEqual(t, seen, 4)
 }
 
-// FuzzArrange: for any words, all that are not options stay in their order, and none is
-// added.
+// FuzzArrange: whatever the words are, those that are not options keep their order, and
+// none is added.
 func FuzzArrange(f *testing.F) {
 	f.Add("--scope", "ls", "-p", "--")
 	f.Add("exec", "-it", "--name", "")
@@ -180,7 +180,7 @@ func TestCollect(t *testing.T) {
 				require.NoError(t, err)
 				require.LessOrEqual(t, len(items), limit)
 				if next != "" {
-					require.Len(t, items, limit, "%s: a page that is not the last one is full", name)
+					require.Len(t, items, limit, "%s: every page but the last is full", name)
 				}
 				got = append(got, items...)
 				if p.cursor = next; next == "" {
@@ -245,7 +245,7 @@ func TestGlobalOptions(t *testing.T) {
 			require.NoError(t, err, words)
 			root.PersistentFlags().VisitAll(func(f *pflag.Flag) {
 				if !slices.Contains(all, "--"+f.Name+"="+valueOf(f)) {
-					return // the command has one of that name itself
+					return // the command itself has an option of that name
 				}
 				assert.True(t, f.Changed, "%s in %v", f.Name, words)
 				assert.Equal(t, valueOf(f), f.Value.String(), "%s in %v", f.Name, words)

@@ -40,11 +40,11 @@ func (c *completionCommand) run(cmd *cobra.Command, args []string) error {
 	return line.Usagef("%s is not supported; use bash, zsh, fish or powershell", strconv.Quote(args[0]))
 }
 
-// complete completes the arguments of a command.
+// complete returns the function that completes the arguments of a command.
 func (a *app) complete(c *line.Command) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, before []string, word string) ([]string, cobra.ShellCompDirective) {
 		if c.Sub != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp // cobra has added the commands
+			return nil, cobra.ShellCompDirectiveNoFileComp // cobra completes the names of subcommands
 		}
 		i := len(before)
 		if n := len(c.Args); i >= n && n > 0 && c.Args[n-1].Several {
@@ -67,14 +67,14 @@ func (a *app) complete(c *line.Command) cobra.CompletionFunc {
 	}
 }
 
-// completionTime limits the time of a completion.
-const completionTime = 2 * time.Second
+// completionTimeout limits the time of a completion.
+const completionTimeout = 2 * time.Second
 
-// sandboxNames returns the names of sandboxes that begin with a word. A completion starts
-// and creates nothing, and asks no questions.
+// sandboxNames returns the names of sandboxes that begin with a word. Because a user only
+// pressed a key, it starts no emulator, creates no project and asks no questions.
 func (a *app) sandboxNames(ctx context.Context, word string) []string {
 	a.screen.Opts.NoInput, a.account.Looks = true, true
-	ctx, cancel := context.WithTimeout(ctx, completionTime)
+	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 	defer cancel()
 	client, err := a.account.Connect(ctx)
 	if err != nil {
@@ -84,6 +84,7 @@ func (a *app) sandboxNames(ctx context.Context, word string) []string {
 	if err != nil {
 		return nil
 	}
-	// Names with other characters could harm the shell.
+	// The shell inserts these names into its command line. Leave out those with special
+	// characters.
 	return slices.DeleteFunc(mapped(page.Items, func(i sandbox.Info) string { return i.Name }), func(name string) bool { return !files.SandboxName.MatchString(name) })
 }

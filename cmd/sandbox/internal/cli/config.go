@@ -26,20 +26,21 @@ import (
 // setting is a subcommand of config with one value.
 type setting struct {
 	name, kind, short string
-	text, sample      string   // what the value is, and one of them
-	values            []string // what it can be
+	text, sample      string   // a description of the value, and an example
+	values            []string // values that completions offer
 	alias             []string
 	// change returns the update and its description. keep is the sandbox's retention
 	// policy, if any.
 	change func(keep *sandbox.KeepLastSnapshots, text string) (*sandbox.UpdateOptions, string, error)
-	// check refuses a value before any request.
+	// check returns an error for an invalid value. It makes no request.
 	check func(text string) error
 }
 
 var errNoPolicy = errors.New("no keep-last-snapshots policy is set on this sandbox")
 
-// needsPolicy is the error for a setting that needs a retention policy.
-func needsPolicy(present *sandbox.KeepLastSnapshots) (sandbox.KeepLastSnapshots, error) {
+// requirePolicy returns a copy of a sandbox's retention policy, or errNoPolicy if there is
+// none.
+func requirePolicy(present *sandbox.KeepLastSnapshots) (sandbox.KeepLastSnapshots, error) {
 	if present != nil {
 		return *present, nil
 	}
@@ -53,7 +54,7 @@ func noneIfZero(text string) string {
 	return text
 }
 
-// single settings, in the order of the help page.
+// configSettings are the settings with one value, in the order of the help page.
 var configSettings = []setting{
 	{
 		name: "vcpus", text: "A number, which is 1 or even", sample: "4", values: []string{"1", "2", "4", "8", "16", "32"}, kind: "COUNT", short: "Set the number of vCPUs", check: line.Checked(line.ParseVCPUs),
@@ -126,7 +127,7 @@ var configSettings = []setting{
 	{
 		name: "keep-last-snapshots-for", text: "A duration, such as 7d", sample: "7d", values: []string{"none"}, kind: "DURATION|none", short: "Set how long the kept snapshots live", check: line.Checked(line.ParseExpiration),
 		change: func(present *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
-			keep, err := needsPolicy(present)
+			keep, err := requirePolicy(present)
 			if err != nil {
 				return nil, "", err
 			}
@@ -139,7 +140,7 @@ var configSettings = []setting{
 		name: "delete-evicted-snapshots", text: "true or false", sample: "true", values: []string{"true", "false"}, kind: "true|false", check: line.Checked(line.ParseBool),
 		short: "Say whether snapshots that are no longer kept are deleted at once or keep their expiration",
 		change: func(present *sandbox.KeepLastSnapshots, s string) (*sandbox.UpdateOptions, string, error) {
-			keep, err := needsPolicy(present)
+			keep, err := requirePolicy(present)
 			if err != nil {
 				return nil, "", err
 			}
@@ -188,11 +189,12 @@ func (c *configCommand) settingCommand(s *setting) *line.Command {
 	}
 }
 
-// replace replaces a list of a sandbox. A command line without a value clears the list,
-// but the user may have meant to show it: at a terminal, replace asks first.
-func (p *deps) replace(ctx context.Context, name, what string, clears bool, present func(sandboxView) int, o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string) error {
+// replace replaces a list of a sandbox, such as its tags. A command line without values
+// clears the list. Because the user may have wanted to see the list instead, replace asks
+// for confirmation at a terminal.
+func (p *deps) replace(ctx context.Context, name, what string, clears bool, count func(sandboxView) int, o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string) error {
 	return p.update(ctx, name, what, func(sb *sandbox.Sandbox) (*sandbox.UpdateOptions, func(*sandbox.Sandbox) []string, error) {
-		if n := present(viewHandle(sb)); clears && n > 0 && p.screen.Asks() {
+		if n := count(viewHandle(sb)); clears && n > 0 && p.screen.Asks() {
 			if err := p.screen.Confirm(ctx, fmt.Sprintf("Remove all %s of %s (%d)?", what, sb.Name(), n)); err != nil {
 				return nil, nil, err
 			}
@@ -265,17 +267,17 @@ func configTable(v sandboxView) *table.Table {
 	t := table.New("FIELD", "VALUE")
 	t.Breaks = true
 	row := func(name, value string) { t.Row(table.Cell{Text: name, Style: console.Bold}, value) }
-	row("Region", dash(v.Region))
-	row("Failover regions", dash(strings.Join(v.FailoverRegions, ", ")))
-	row("Secure Compute network", dash(v.NetworkID))
-	row("vCPUs", number(v.VCPUs))
+	row("Region", orDash(v.Region))
+	row("Failover regions", orDash(strings.Join(v.FailoverRegions, ", ")))
+	row("Secure Compute network", orDash(v.NetworkID))
+	row("vCPUs", numberOrDash(v.VCPUs))
 	row("Timeout", units.Long(time.Duration(v.Timeout)*time.Millisecond))
 	row("Persistent", strconv.FormatBool(v.Persistent))
 	row("Network policy", policyText(v.NetworkPolicy))
-	row("Ports", dash(strings.Join(mapped(v.Routes, func(r routeView) string { return strconv.Itoa(r.Port) }), ", ")))
+	row("Ports", orDash(strings.Join(mapped(v.Routes, func(r routeView) string { return strconv.Itoa(r.Port) }), ", ")))
 	row("Snapshot expiration", expirationText(v.SnapshotExpiration))
 	row("Keep last snapshots", keepText(v.KeepLastSnapshots))
-	row("Current snapshot", dash(v.CurrentSnapshotID))
+	row("Current snapshot", orDash(v.CurrentSnapshotID))
 	row("Tags", tagsText(v.Tags, "="))
 	row("Mounts", mountsText(v.Mounts))
 	return t
@@ -344,7 +346,7 @@ func (c *configMountsCommand) run(cmd *cobra.Command, args []string) error {
 	})
 }
 
-// mountsOf converts the mounts of the options to the SDK's.
+// mountsOf converts the mounts from the command line to the SDK's type.
 func mountsOf(mounts []line.Mount) map[string]sandbox.Mount {
 	var m map[string]sandbox.Mount
 	for _, it := range mounts {
@@ -412,7 +414,7 @@ func (c *configPortsCommand) command() *line.Command {
 }
 
 func (c *configPortsCommand) run(cmd *cobra.Command, args []string) error {
-	ports := append([]int{}, c.ports...) // not nil, which would leave them as they are
+	ports := append([]int{}, c.ports...) // not nil: nil leaves the ports unchanged
 	return c.replace(cmd.Context(), args[0], "ports", len(ports) == 0, func(v sandboxView) int { return len(v.Routes) }, &sandbox.UpdateOptions{Ports: ports}, func(sb *sandbox.Sandbox) []string {
 		routes := sb.Routes()
 		if len(routes) == 0 {
@@ -441,13 +443,13 @@ func (c *configTagsCommand) command() *line.Command {
 }
 
 func (c *configTagsCommand) run(cmd *cobra.Command, args []string) error {
-	// Unlike elsewhere, an omitted tag would be deleted, with all others that are not
-	// named.
+	// Other commands omit a tag whose variable is not set, with a warning. Here that would
+	// delete the tag from the sandbox, so it is an error.
 	if err := c.checkTags(c.tags); err != nil {
 		return err
 	}
 	tags := map[string]string{}
-	maps.Copy(tags, c.pairs(c.tags, "--tag"))
+	maps.Copy(tags, c.resolvePairs(c.tags, "--tag"))
 	return c.replace(cmd.Context(), args[0], "tags", len(tags) == 0, func(v sandboxView) int { return len(v.Tags) }, &sandbox.UpdateOptions{Tags: tags}, func(*sandbox.Sandbox) []string {
 		if len(tags) == 0 {
 			return []string{"all tags cleared"}

@@ -91,22 +91,22 @@ func (c *copyCommand) run(cmd *cobra.Command, args []string) error {
 	if to.Stream && len(from) > 1 {
 		return line.Usagef("several sources can't be copied to standard output")
 	}
-	boxes := map[string]*sandbox.Sandbox{}
+	sandboxes := map[string]*sandbox.Sandbox{}
 	for _, l := range append([]files.Location{to}, from...) {
-		if l.Sandbox == "" || boxes[l.Sandbox] != nil {
+		if l.Sandbox == "" || sandboxes[l.Sandbox] != nil {
 			continue
 		}
 		name, err := c.account.CheckedName(l.Sandbox)
 		if err != nil {
 			return err
 		}
-		if boxes[l.Sandbox], err = c.account.Get(ctx, name, false); err != nil {
+		if sandboxes[l.Sandbox], err = c.account.Get(ctx, name, false); err != nil {
 			return err
 		}
 	}
 	copies := []copyView{}
 	for _, f := range from {
-		one := &files.Copy{Screen: c.screen, O: &c.o, From: f, To: to, Several: len(from) > 1, Source: boxes[f.Sandbox], Target: boxes[to.Sandbox]}
+		one := &files.Copy{Screen: c.screen, O: &c.o, From: f, To: to, Several: len(from) > 1, Source: sandboxes[f.Sandbox], Target: sandboxes[to.Sandbox]}
 		if err := one.Run(ctx); err != nil {
 			return err
 		}
@@ -116,7 +116,7 @@ func (c *copyCommand) run(cmd *cobra.Command, args []string) error {
 		}
 	}
 	if to.Stream {
-		return nil // which has the file
+		return nil // standard output contains the file
 	}
 	return c.screen.Result(copies)
 }

@@ -36,7 +36,7 @@ type settingsOptions struct {
 	snapshot      string
 	env           []line.Pair
 	envFiles      []string
-	environment   sandbox.Env // of env and envFiles
+	environment   sandbox.Env // the variables of env and envFiles together
 	tags          []line.Pair
 	mounts        []line.Mount
 	region        string
@@ -52,7 +52,7 @@ type settingsOptions struct {
 	uploads []string
 }
 
-// retention is how long snapshots are kept.
+// retention holds the options that say how long snapshots are kept.
 type retention struct {
 	expiration    *time.Duration
 	keep          int
@@ -72,8 +72,8 @@ func (r *retention) define(flags *pflag.FlagSet) {
 	line.Offer(flags, "delete-evicted-snapshots", "true", "false")
 }
 
-// keptFor returns how long snapshots are kept: 0 for nil, and forever for zero, as on the
-// command line.
+// keptFor converts an expiration from the command line to the SDK's form: nil (not given)
+// becomes 0, and 0 (keep) becomes Forever.
 func keptFor(d *time.Duration) time.Duration {
 	switch {
 	case d == nil:
@@ -150,7 +150,7 @@ func (s *settingsOptions) define(flags *pflag.FlagSet, envText string) {
 	line.Options(flags, &s.uploads, "upload", "", "PATH[:DEST]", "Copy a local file or directory into the new sandbox (repeatable)", line.ParseText)
 }
 
-// defineShared defines the options that fork has, too.
+// defineShared defines the options that create, run, sh and fork share.
 func (s *settingsOptions) defineShared(flags *pflag.FlagSet, envText, tagText string) {
 	line.Option(flags, &s.vcpus, "vcpus", "", "COUNT", "", "Number of vCPUs; each has 2048 MB of memory", line.ParseVCPUs)
 	line.Options(flags, &s.ports, "publish-port", "p", "PORT", "Publish a port at an address of its own (repeatable)", line.ParsePort)
@@ -169,9 +169,9 @@ func (s *settingsOptions) defineShared(flags *pflag.FlagSet, envText, tagText st
 	line.Toggle(flags, &s.silent, "silent", "", "Don't write the sandbox's name to standard output")
 }
 
-// pairs converts pairs to a map. NAME alone gets the value of this program's variable. If
-// that is not set, pairs omits NAME and warns.
-func (p *deps) pairs(pairs []line.Pair, option string) map[string]string {
+// resolvePairs converts pairs to a map. For NAME alone, it takes the value of this
+// program's variable NAME. If that is not set, resolvePairs omits the pair and warns.
+func (p *deps) resolvePairs(pairs []line.Pair, option string) map[string]string {
 	var m map[string]string
 	for _, it := range pairs {
 		value := it.Value
@@ -192,8 +192,9 @@ func (p *deps) pairs(pairs []line.Pair, option string) map[string]string {
 	return m
 }
 
-// environ returns the environment from the options: files first, then -e.
-func (p *deps) environ(pairs []line.Pair, files []string) (sandbox.Env, error) {
+// readEnv returns the environment that the options describe. Variables of -e override those
+// of the files.
+func (p *deps) readEnv(pairs []line.Pair, files []string) (sandbox.Env, error) {
 	var env sandbox.Env
 	for _, name := range files {
 		vars, err := dotenv.LoadFile(name)
@@ -205,7 +206,7 @@ func (p *deps) environ(pairs []line.Pair, files []string) (sandbox.Env, error) {
 		}
 		maps.Copy(env, vars)
 	}
-	given := p.pairs(pairs, "--env")
+	given := p.resolvePairs(pairs, "--env")
 	if env == nil {
 		return given, nil
 	}
@@ -213,7 +214,7 @@ func (p *deps) environ(pairs []line.Pair, files []string) (sandbox.Env, error) {
 	return env, nil
 }
 
-// createOptions converts the options to the SDK's.
+// createOptions converts the options to the SDK's type.
 func (s *settingsOptions) createOptions(ctx context.Context, p *deps) (*sandbox.CreateOptions, error) {
 	switch {
 	case s.runtime != "" && s.image != "":
@@ -221,7 +222,7 @@ func (s *settingsOptions) createOptions(ctx context.Context, p *deps) (*sandbox.
 	case s.depth > 0 && s.git == "":
 		return nil, line.Usagef("--depth needs --git")
 	}
-	keep, policy, env, err := s.common(ctx, p)
+	keep, policy, env, err := s.sharedOptions(ctx, p)
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +238,7 @@ func (s *settingsOptions) createOptions(ctx context.Context, p *deps) (*sandbox.
 	}
 	o := &sandbox.CreateOptions{
 		Name: s.name, Source: source, Ports: s.ports, Timeout: s.timeout, VCPUs: s.vcpus, Runtime: s.runtime, Image: s.image, Architecture: s.architecture,
-		NetworkPolicy: policy, Env: env, Tags: p.pairs(s.tags, "--tag"), Ephemeral: s.nonPersistent,
+		NetworkPolicy: policy, Env: env, Tags: p.resolvePairs(s.tags, "--tag"), Ephemeral: s.nonPersistent,
 		SnapshotExpiration: keptFor(s.retention.expiration), KeepLastSnapshots: keep,
 		Region: s.region, FailoverRegions: s.failover, NetworkID: s.networkID, Mounts: mountsOf(s.mounts),
 		Extra: map[string]any{"__interactive": true},
@@ -251,8 +252,9 @@ func (s *settingsOptions) createOptions(ctx context.Context, p *deps) (*sandbox.
 	return o, nil
 }
 
-// common converts the options that create and fork share.
-func (s *settingsOptions) common(ctx context.Context, p *deps) (*sandbox.KeepLastSnapshots, *sandbox.NetworkPolicy, sandbox.Env, error) {
+// sharedOptions converts the retention, the network policy and the environment, which
+// create and fork share.
+func (s *settingsOptions) sharedOptions(ctx context.Context, p *deps) (*sandbox.KeepLastSnapshots, *sandbox.NetworkPolicy, sandbox.Env, error) {
 	keep, err := s.retention.policy()
 	if err != nil {
 		return nil, nil, nil, err
@@ -261,8 +263,8 @@ func (s *settingsOptions) common(ctx context.Context, p *deps) (*sandbox.KeepLas
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if s.environment == nil { // which run has read for its command
-		s.environment, err = p.environ(s.env, s.envFiles)
+	if s.environment == nil { // otherwise, run has already read it for its command
+		s.environment, err = p.readEnv(s.env, s.envFiles)
 	}
 	return keep, policy, s.environment, err
 }
@@ -341,7 +343,7 @@ func (c *createCommand) run(cmd *cobra.Command, args []string) error {
 	case len(args) == 1:
 		agent = findAgent(args[0])
 		err = c.checkAgent(agent, &c.s)
-		c.shell = false // an agent has its own
+		c.shell = false // the agent runs in the terminal instead of a shell
 	case c.shell:
 		err = c.screen.NeedTerminal("leave --connect out")
 	}
@@ -392,8 +394,8 @@ func (p *deps) uploadFiles(ctx context.Context, sb *sandbox.Sandbox, s *settings
 	return nil
 }
 
-// announce reports a new sandbox: its name on standard output, the rest on standard
-// error.
+// announce reports a new sandbox: the name on standard output if nameOut is set, everything
+// else on standard error.
 func (p *deps) announce(sb *sandbox.Sandbox, s *settingsOptions, what string, hint, nameOut bool) error {
 	switch o := p.screen.Opts; {
 	case o.JSON && nameOut:

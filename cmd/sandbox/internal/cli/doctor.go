@@ -34,11 +34,12 @@ const (
 	foundFailed  = "failed"
 )
 
-// maxSkew is the clock difference from which tokens may look expired.
+// maxSkew is the largest accepted clock difference. With a larger one, valid tokens may
+// look expired.
 const maxSkew = 2 * time.Minute
 
-// checkTime bounds one check.
-const checkTime = 15 * time.Second
+// checkTimeout limits the time of one check.
+const checkTimeout = 15 * time.Second
 
 type doctorCommand struct{ deps }
 
@@ -50,7 +51,7 @@ func (c *doctorCommand) command() *line.Command {
 }
 
 func (c *doctorCommand) run(cmd *cobra.Command, _ []string) error {
-	findings := c.examine(cmd.Context())
+	findings := c.runChecks(cmd.Context())
 	if err := c.screen.Print(screen.List(findings, func(f finding) string { return f.Check }, c.findingTable)); err != nil {
 		return err
 	}
@@ -73,7 +74,7 @@ func (c *doctorCommand) findingTable(findings []finding) *table.Table {
 	return t
 }
 
-func (c *doctorCommand) examine(ctx context.Context) []finding {
+func (c *doctorCommand) runChecks(ctx context.Context) []finding {
 	found := []finding{
 		{"version", foundOK, fmt.Sprintf("sandbox %s, %s, %s/%s", Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)},
 		c.reportProxy(),
@@ -98,12 +99,13 @@ func (c *doctorCommand) reportProxy() finding {
 	return finding{"proxy", foundOK, proxy.Redacted()}
 }
 
-// checkNetwork sends a request to the API's server, and compares the clocks.
+// checkNetwork sends a request to the API's server, and compares this machine's clock with
+// the server's.
 func (c *doctorCommand) checkNetwork(ctx context.Context) []finding {
 	if c.account.Given.Local {
 		return []finding{{"network", foundOK, "not needed with --local"}}
 	}
-	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	address, err := url.Parse(c.account.Base())
 	if err != nil {
@@ -133,7 +135,7 @@ func (c *doctorCommand) checkNetwork(ctx context.Context) []finding {
 }
 
 func (c *doctorCommand) checkCredentials(ctx context.Context) []finding {
-	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	c.screen.Opts.NoInput, c.account.Looks = true, true
 	client, err := c.account.Connect(ctx)
@@ -168,7 +170,7 @@ func (c *doctorCommand) checkCredentials(ctx context.Context) []finding {
 	return []finding{token, others, {"project", foundOK, fmt.Sprintf("%s %d running", where, running)}}
 }
 
-// checkLogin checks who can read the login.
+// checkLogin warns if other users can read the file of the login.
 func (c *doctorCommand) checkLogin() finding {
 	file, err := oidc.NewHost(nil, c.screen.Env.Getenv, "").LoginFile()
 	if err != nil {
@@ -191,10 +193,10 @@ func (c *doctorCommand) checkTerminal() finding {
 		return finding{"terminal", foundWarning, "none here: connect, sh and questions won't work"}
 	}
 	name, _ := c.screen.Env.Lookup("TERM")
-	return finding{"terminal", foundOK, fmt.Sprintf("%s, %d columns", dash(name), c.screen.Out.Width())}
+	return finding{"terminal", foundOK, fmt.Sprintf("%s, %d columns", orDash(name), c.screen.Out.Width())}
 }
 
-// checkEmulator describes how --local would run commands.
+// checkEmulator reports whether --local works on this machine, and in which mode.
 func checkEmulator() finding {
 	server, err := sandboxtest.NewServer(nil)
 	if err != nil {

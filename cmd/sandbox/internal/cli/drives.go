@@ -31,7 +31,7 @@ type driveView struct {
 
 func viewDrive(d sandbox.DriveInfo) driveView {
 	return driveView{
-		ID: d.ID, Name: d.Name, Region: d.Region, MaxSizeBytes: d.MaxSizeBytes, CreatedAt: moment(d.CreatedAt), UpdatedAt: moment(d.UpdatedAt),
+		ID: d.ID, Name: d.Name, Region: d.Region, MaxSizeBytes: d.MaxSizeBytes, CreatedAt: timeOrNil(d.CreatedAt), UpdatedAt: timeOrNil(d.UpdatedAt),
 		CurrentSandboxName: d.CurrentSandboxName, CurrentSessionID: d.CurrentSessionID,
 	}
 }
@@ -41,8 +41,8 @@ func (c *drivesListCommand) driveTable(views []driveView) *table.Table {
 	t.Least = []string{"ATTACHED SESSION", "UPDATED", "REGION", "CREATED", "SIZE"}
 	now := c.screen.Now()
 	for _, v := range views {
-		t.Row(v.Name, v.Region, distance(v.CreatedAt, now), distance(v.UpdatedAt, now), units.Bytes(v.MaxSizeBytes),
-			dash(v.CurrentSandboxName), dash(v.CurrentSessionID))
+		t.Row(v.Name, v.Region, relativeTime(v.CreatedAt, now), relativeTime(v.UpdatedAt, now), units.Bytes(v.MaxSizeBytes),
+			orDash(v.CurrentSandboxName), orDash(v.CurrentSessionID))
 	}
 	return t
 }
@@ -99,7 +99,7 @@ func (c *drivesListCommand) run(cmd *cobra.Command, _ []string) error {
 	if err := c.screen.Print(ans); err != nil {
 		return err
 	}
-	c.more(next)
+	c.printNextPageHint(next)
 	return nil
 }
 
@@ -189,7 +189,7 @@ func (c *drivesDeleteCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	return c.tasks(distinct(args), "Deleting drive ", func(name string) error {
+	return c.runTasks(distinct(args), "Deleting drive ", func(name string) error {
 		drive, err := client.GetDrive(cmd.Context(), name)
 		if err != nil {
 			return err

@@ -58,7 +58,7 @@ func (c *emulatorCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if len(args) > 0 {
-		err = underEmulator(server, args)
+		err = runUnderEmulator(server, args)
 	} else {
 		c.serveEmulator(cmd.Context(), server)
 	}
@@ -84,12 +84,12 @@ func (c *emulatorCommand) serveEmulator(ctx context.Context, server *sandboxtest
 	<-ctx.Done()
 }
 
-func underEmulator(server *sandboxtest.Server, args []string) error {
+func runUnderEmulator(server *sandboxtest.Server, args []string) error {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), emulatorEnv(server)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	// A terminal sends Ctrl-C to the command as well. SIGTERM comes to this program
-	// alone, so it is passed on.
+	// A terminal sends Ctrl-C to the command, too. But SIGTERM reaches only this program,
+	// so forward it.
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM)
 	defer signal.Stop(signals)
@@ -109,7 +109,7 @@ func underEmulator(server *sandboxtest.Server, args []string) error {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		code := exit.ExitCode()
 		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-			code = signalNumber(status.Signal())
+			code = signalExitCode(status.Signal())
 		}
 		return screen.ExitWith(code)
 	}

@@ -13,12 +13,11 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
-// endTime limits stopping or removing a sandbox after its command has ended or was given
-// up.
-const endTime = 30 * time.Second
+// cleanUpTimeout limits the time for stopping or removing a sandbox after its command.
+const cleanUpTimeout = 30 * time.Second
 
-// createTime limits a creation that a signal must not interrupt.
-const createTime = 2 * time.Minute
+// createTimeout limits the time of a creation that a signal must not interrupt.
+const createTimeout = 2 * time.Minute
 
 type execCommand struct {
 	deps
@@ -65,10 +64,11 @@ func (c *execCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	return c.andThen(ctx, sb, func() error { return c.runRemote(ctx, sb, &c.o, args[1], args[2:]) }, cleanUp(false, c.o.stop))
+	return c.runAndCleanUp(ctx, sb, func() error { return c.runRemote(ctx, sb, &c.o, args[1], args[2:]) }, cleanUp(false, c.o.stop))
 }
 
-// cleanUp returns what andThen does with a sandbox at the end, or nil for nothing.
+// cleanUp returns the function that removes or stops a sandbox after its command, or nil if
+// the sandbox continues to run.
 func cleanUp(remove, stop bool) func(context.Context, *sandbox.Sandbox) error {
 	switch {
 	case remove:
@@ -82,13 +82,14 @@ func cleanUp(remove, stop bool) func(context.Context, *sandbox.Sandbox) error {
 	return nil
 }
 
-// andThen calls work with a sandbox and then cleans up, whatever the result.
-func (p *deps) andThen(ctx context.Context, sb *sandbox.Sandbox, work func() error, cleanUp func(context.Context, *sandbox.Sandbox) error) error {
+// runAndCleanUp calls work and then cleanUp, even if work fails. If both fail, it returns
+// the error of work and prints the other as a warning.
+func (p *deps) runAndCleanUp(ctx context.Context, sb *sandbox.Sandbox, work func() error, cleanUp func(context.Context, *sandbox.Sandbox) error) error {
 	err := work()
 	if cleanUp == nil {
 		return err
 	}
-	late, cancel := withDeadline(ctx, endTime)
+	late, cancel := withDeadline(ctx, cleanUpTimeout)
 	defer cancel()
 	if cleanErr := cleanUp(late, sb); cleanErr != nil {
 		if err == nil {

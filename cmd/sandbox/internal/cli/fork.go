@@ -81,12 +81,12 @@ func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 }
 
 func (c *forkCommand) forkOptions(ctx context.Context, s *settingsOptions) (*sandbox.ForkOptions, error) {
-	keep, policy, env, err := s.common(ctx, &c.deps)
+	keep, policy, env, err := s.sharedOptions(ctx, &c.deps)
 	if err != nil {
 		return nil, err
 	}
 	o := &sandbox.ForkOptions{
-		Name: s.name, Ports: s.ports, Timeout: s.timeout, VCPUs: s.vcpus, NetworkPolicy: policy, Env: env, Tags: c.pairs(s.tags, "--tag"),
+		Name: s.name, Ports: s.ports, Timeout: s.timeout, VCPUs: s.vcpus, NetworkPolicy: policy, Env: env, Tags: c.resolvePairs(s.tags, "--tag"),
 		Region: s.region, FailoverRegions: s.failover, NetworkID: s.networkID,
 		AllowEmpty: true, SnapshotExpiration: keptFor(s.retention.expiration), KeepLastSnapshots: keep, Extra: map[string]any{"__interactive": true},
 	}

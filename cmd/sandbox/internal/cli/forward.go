@@ -112,13 +112,13 @@ func (c *forwardCommand) run(cmd *cobra.Command, args []string) error {
 		cancel()
 		return err
 	case <-ctx.Done():
-		return screen.ExitWith(signalNumber(c.screen.Signal()))
+		return screen.ExitWith(signalExitCode(c.screen.Signal()))
 	}
 }
 
 // serveTunnel opens a tunnel for each connection until ctx ends.
 func (c *forwardCommand) serveTunnel(ctx context.Context, listener net.Listener, sb *sandbox.Sandbox, port int) error {
-	return tunnel.Forward(ctx, listener, sb, port, &tunnel.ForwardOptions{NoKeepAlive: true, OnError: func(err error) { // the command does
+	return tunnel.Forward(ctx, listener, sb, port, &tunnel.ForwardOptions{NoKeepAlive: true, OnError: func(err error) { // run extends the timeout itself
 		if errors.Is(err, tunnel.ErrRefused) {
 			c.screen.Warn(fmt.Sprintf("nothing listens on port %d of %s", port, sb.Name()), "start the server, then connect again")
 			return

@@ -15,9 +15,9 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
-// guardTerminal starts a process that restores the terminal if this program dies without
-// restoring it, because it is killed or panics. The returned function ends the process.
-// If it can't be started, there is no guard.
+// guardTerminal starts a process, the guard, that restores the terminal if this program is
+// killed or panics. The returned function ends the guard. If the guard can't be started,
+// guardTerminal does nothing.
 func guardTerminal(terminal *os.File) (release func()) {
 	none := func() {}
 	program, err := os.Executable()
@@ -39,14 +39,14 @@ func guardTerminal(terminal *os.File) (release func()) {
 	}
 	_, _ = io.ReadFull(out, make([]byte, 1)) // the guard has read the state of the terminal, or has failed
 	return func() {
-		_, _ = in.Write([]byte{0}) // it may be gone
+		_, _ = in.Write([]byte{0}) // the guard may have ended
 		_ = in.Close()
 		_ = cmd.Wait()
 	}
 }
 
-// undoScreen resets what an interrupted program may have set: the alternate screen, a
-// hidden cursor, mouse reports, bracketed paste, colors.
+// undoScreen resets everything that an interrupted program may have changed: the alternate
+// screen, a hidden cursor, mouse reports, bracketed paste, colors.
 const undoScreen = "\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1l\x1b>\x1b[0m\r\n"
 
 // runGuard is the guard's process. Its file 3 is the terminal.
@@ -67,20 +67,20 @@ func runGuard() int {
 	if n, _ := os.Stdin.Read(make([]byte, 1)); n == 1 {
 		return 0
 	}
-	// A shell that has taken over the terminal may have set a mode of its own. Don't
-	// change it.
+	// If the terminal is no longer raw, another program, such as a shell, has set its own
+	// mode. Keep that mode.
 	now, err := term.MakeRaw(fd)
 	if err != nil {
 		return screen.ExitFailure
 	}
 	raw, err := term.GetState(fd)
 	if err != nil || !reflect.DeepEqual(now, raw) {
-		_ = term.Restore(fd, now) // there is no other way
+		_ = term.Restore(fd, now) // best effort
 		return 0
 	}
 	if term.Restore(fd, before) != nil {
 		return screen.ExitFailure
 	}
-	_, _ = terminal.WriteString(undoScreen) // the mode matters more
+	_, _ = terminal.WriteString(undoScreen) // best effort
 	return 0
 }

@@ -23,13 +23,24 @@ const (
 	groupOutput     = "Output & Behavior"
 )
 
+// These titles group the commands that the official CLI does not have.
+const (
+	titleCommands = "Commands in a sandbox:"
+	titleFiles    = "Files and ports:"
+	titleManage   = "Manage:"
+	titleTools    = "Tools:"
+)
+
+// titles are the titles of "help --all", in order. The official commands have no title.
+var titles = []string{"", titleCommands, titleFiles, titleManage, titleTools}
+
 // optionTitles are the groups in the order of the page.
 var optionTitles = []string{"Options", "Flags", groupScope, groupOutput}
 
 // pageWidth is the width of a help page that is not shown at a terminal.
 const pageWidth = 100
 
-func page(s *screen.Screen, write func(*helpPage)) {
+func printPage(s *screen.Screen, write func(*helpPage)) {
 	p := &helpPage{width: pageWidth, bold: func(text string) string { return s.Out.Paint(console.Bold, text) }}
 	if s.Out.Terminal {
 		p.width = max(s.Out.Width(), 40)
@@ -59,10 +70,10 @@ func (c *helpCommand) run(cmd *cobra.Command, words []string) error {
 	of := cmd.Root()
 	switch {
 	case c.all:
-		page(c.screen, func(p *helpPage) { eachTitle(c.root, p.section) })
+		printPage(c.screen, func(p *helpPage) { eachTitle(c.root, p.section) })
 		return nil
 	case len(words) == 1 && words[0] == allOptions:
-		page(c.screen, func(p *helpPage) {
+		printPage(c.screen, func(p *helpPage) {
 			groups := optionGroups(of.PersistentFlags())
 			for _, title := range optionTitles {
 				p.section(title+":", groups[title])
@@ -83,7 +94,7 @@ func (c *helpCommand) run(cmd *cobra.Command, words []string) error {
 	return of.Help()
 }
 
-// helpPage is a help page in progress.
+// helpPage collects the text of a help page.
 type helpPage struct {
 	text  strings.Builder
 	width int
@@ -111,7 +122,7 @@ func (p *helpPage) write(c *line.Command) {
 	var lines [][2]string
 	for _, s := range c.Sub {
 		if s.First {
-			lines = append(lines, lineOf(s))
+			lines = append(lines, helpLine(s))
 		}
 	}
 	if root {
@@ -168,8 +179,8 @@ func (p *helpPage) paragraphs(text string) {
 	}
 }
 
-// section writes lines of two columns. A name that would leave no room for the second
-// column gets its own line.
+// section writes a title and lines of two columns. If the first column of a line is too
+// wide, the second one starts on the next line.
 func (p *helpPage) section(title string, lines [][2]string) {
 	if len(lines) == 0 {
 		return
@@ -195,14 +206,14 @@ func (p *helpPage) section(title string, lines [][2]string) {
 	p.text.WriteByte('\n')
 }
 
-// wrapped breaks text between words. Its first line begins in column indent, and so do the
-// others.
+// wrapped breaks text between words. It indents every line but the first, which the caller
+// has already indented.
 func (p *helpPage) wrapped(text string, indent int) string {
 	return screen.Wrapped(text, indent, p.width)
 }
 
-// lineOf returns a command's line in a list.
-func lineOf(c *line.Command) [2]string {
+// helpLine returns the two columns of a command in a list of commands.
+func helpLine(c *line.Command) [2]string {
 	names := append(slices.Clone(c.Aliases), c.Name)
 	usage := c.Usage()
 	if c.Sub != nil {
@@ -217,7 +228,7 @@ func eachTitle(c *line.Command, do func(title string, lines [][2]string)) {
 		var lines [][2]string
 		for _, s := range c.Sub {
 			if s.Title == title && !s.Hidden {
-				lines = append(lines, lineOf(s))
+				lines = append(lines, helpLine(s))
 			}
 		}
 		do(cmp.Or(title, "Commands:"), lines)

@@ -28,7 +28,7 @@ type officialPage struct {
 	}
 }
 
-// testTree is the command tree.
+// testTree returns the command tree.
 func testTree(t *testing.T) *cobra.Command {
 	t.Helper()
 	a := newApp(nil)

@@ -19,11 +19,10 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
-// filledIn replaces the placeholders of hints and formats.
-var filledIn = strings.NewReplacer("%s", "x", "%d", "8080", "NAME", "web", "COMMAND", "true", "FILE", "f", "COUNT", "2")
+// placeholders replaces the placeholders of hints and formats by valid words.
+var placeholders = strings.NewReplacer("%s", "x", "%d", "8080", "NAME", "web", "COMMAND", "true", "FILE", "f", "COUNT", "2")
 
-// descriptions are the fields whose texts describe commands, instead of saying what to do
-// next.
+// descriptions are the fields whose texts describe commands. They are not hints.
 var descriptions = []string{"Name", "Short", "Long", "Example", "Text", "Near"}
 
 // TestHints: a text that tells the user to run this program uses Try, and its command
@@ -62,17 +61,17 @@ func TestHints(t *testing.T) {
 					return true
 				}
 				format, ok := n.Args[0].(*ast.BasicLit)
-				if !assert.True(t, ok, "%s: the line of a hint is written out", set.Position(n.Pos())) {
+				if !assert.True(t, ok, "%s: the argument of Try is a literal", set.Position(n.Pos())) {
 					return false
 				}
 				text, err := strconv.Unquote(format.Value)
 				require.NoError(t, err)
-				words := strings.Fields(filledIn.Replace(strings.ReplaceAll(text, "snapshots tree %s --cursor %s", "snapshots tree %s --cursor snap_x")))
+				words := strings.Fields(placeholders.Replace(strings.ReplaceAll(text, "snapshots tree %s --cursor %s", "snapshots tree %s --cursor snap_x")))
 				if slices.Contains(words, "--sort-order") {
 					words[len(words)-1] = "asc"
 				}
 				hint := strings.Replace(strings.Join(words, " "), "cp x -", "cp x:f -", 1)
-				assert.NoError(t, taken(t, strings.Fields(hint)), "%s: sandbox %s", set.Position(n.Pos()), hint)
+				assert.NoError(t, checkLine(t, strings.Fields(hint)), "%s: sandbox %s", set.Position(n.Pos()), hint)
 				lines++
 				return false
 			case *ast.BasicLit:
@@ -83,7 +82,7 @@ func TestHints(t *testing.T) {
 				require.NoError(t, err)
 				for _, found := range mentions.FindAllStringSubmatch(text, -1) {
 					if line.Child(commands, found[1]) != nil {
-						assert.Fail(t, "a hint that try has not made", "%s: %s", set.Position(n.Pos()), text)
+						assert.Fail(t, "a hint that does not use Try", "%s: %s", set.Position(n.Pos()), text)
 					}
 				}
 			}
@@ -94,8 +93,8 @@ func TestHints(t *testing.T) {
 	assert.Greater(t, lines, 20)
 }
 
-// taken checks a command line as far as possible without running it.
-func taken(t *testing.T, words []string) error {
+// checkLine checks a command line as far as possible without running it.
+func checkLine(t *testing.T, words []string) error {
 	t.Helper()
 	root := testTree(t)
 	out, _, err := line.Arrange(root, words)

@@ -84,8 +84,8 @@ func collect[T any](ctx context.Context, p *paging, id func(T) string, keep func
 	}
 }
 
-// more says how to see the next page.
-func (p *deps) more(next string) {
+// printNextPageHint prints the command line that lists the next page.
+func (p *deps) printNextPageHint(next string) {
 	if next == "" {
 		return
 	}
@@ -119,12 +119,12 @@ func (s *selection) define(flags *pflag.FlagSet) {
 	line.Toggle(flags, &s.all, "all", "a", "All sandboxes of the project")
 }
 
-// given reports whether the selection has a condition.
+// given reports whether the command line contains a selection.
 func (s *selection) given() bool {
 	return s.all || len(s.statuses) > 0 || len(s.tags) > 0 || s.namePrefix != ""
 }
 
-// filterable are the statuses by which the API can filter.
+// filterable lists the statuses that the API can filter by.
 var filterable = []sandbox.Status{sandbox.StatusRunning, sandbox.StatusStopping, sandbox.StatusStopped}
 
 func (s *selection) states() []sandbox.Status {
@@ -153,9 +153,9 @@ func (s *selection) matcher(tags map[string]string) func(sandbox.Info) bool {
 	}
 }
 
-// listOptions returns the API's options for a selection in an order. The API filters by
-// one tag and one status only, and by neither in a listing by name. The caller checks the
-// rest.
+// listOptions returns the API's options for a selection that is sorted by a field. The API
+// filters only by one tag, and by one status if the listing is sorted by creation time. The
+// caller checks the other conditions.
 func (s *selection) listOptions(tags map[string]string, by sandbox.SortBy) sandbox.ListOptions {
 	o := sandbox.ListOptions{NamePrefix: s.namePrefix, SortBy: by}
 	if states := s.states(); s.namePrefix == "" && (by == "" || by == sandbox.SortByCreatedAt) && len(states) == 1 && slices.Contains(filterable, states[0]) {
@@ -178,9 +178,9 @@ func (p *deps) checkTags(tags []line.Pair) error {
 	return nil
 }
 
-// checkFilters refuses a filter that an unset variable has left empty, if a program reads the
-// listing: it would get all sandboxes, perhaps to remove them. A person would notice, and
-// the official CLI accepts it.
+// checkFilters refuses empty filters in a listing that a program reads. They usually come
+// from an unset variable, and the program might remove all the sandboxes that it gets.
+// People would notice, so listings for them accept empty filters, as the official CLI does.
 func (p *deps) checkFilters(flags *pflag.FlagSet) error {
 	for _, name := range []string{"name", "name-prefix"} {
 		if f := flags.Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
@@ -193,10 +193,10 @@ func (p *deps) checkFilters(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// find lists all sandboxes of a selection.
-func (p *deps) find(ctx context.Context, s *selection) ([]sandbox.Info, error) {
-	// Unlike elsewhere, an omitted tag would select all sandboxes, perhaps to remove
-	// them.
+// findSelected lists all sandboxes of a selection.
+func (p *deps) findSelected(ctx context.Context, s *selection) ([]sandbox.Info, error) {
+	// Other commands omit a tag whose variable is not set, with a warning. Here that could
+	// select all sandboxes, and the caller may remove them.
 	if err := p.checkTags(s.tags); err != nil {
 		return nil, err
 	}
@@ -204,7 +204,7 @@ func (p *deps) find(ctx context.Context, s *selection) ([]sandbox.Info, error) {
 	if err != nil {
 		return nil, err
 	}
-	tags := p.pairs(s.tags, "--tag")
+	tags := p.resolvePairs(s.tags, "--tag")
 	opts := s.listOptions(tags, "")
 	match := s.matcher(tags)
 	var found []sandbox.Info
@@ -253,7 +253,7 @@ func (c *listCommand) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	tags := c.pairs(c.sel.tags, "--tag")
+	tags := c.resolvePairs(c.sel.tags, "--tag")
 	shown := c.sel
 	if !c.sel.all && len(c.sel.statuses) == 0 {
 		shown.statuses = []string{string(sandbox.StatusRunning)}
@@ -283,7 +283,7 @@ func (c *listCommand) run(cmd *cobra.Command, _ []string) error {
 	if err := c.screen.Print(ans); err != nil {
 		return err
 	}
-	c.more(next)
+	c.printNextPageHint(next)
 	return nil
 }
 
@@ -307,8 +307,8 @@ func (c *listCommand) sandboxTable(views []sandboxView, usage bool) *table.Table
 	now := c.screen.Now()
 	for _, v := range views {
 		row := []any{
-			v.Name, statusCell(v.Status), distance(v.CreatedAt, now), dash(v.Region), memory(v.Memory), number(v.VCPUs),
-			imageOrRuntime(v.Image, v.Runtime), deadline(v, now), dash(v.CurrentSnapshotID), mountsText(v.Mounts), tagsText(v.Tags, ":"),
+			v.Name, statusCell(v.Status), relativeTime(v.CreatedAt, now), orDash(v.Region), memoryOrDash(v.Memory), numberOrDash(v.VCPUs),
+			imageOrRuntime(v.Image, v.Runtime), timeoutText(v, now), orDash(v.CurrentSnapshotID), mountsText(v.Mounts), tagsText(v.Tags, ":"),
 		}
 		if usage {
 			row = append(row, cpuText(v.TotalActiveCPU), networkText(v.TotalEgress, v.TotalIngress))
@@ -318,7 +318,7 @@ func (c *listCommand) sandboxTable(views []sandboxView, usage bool) *table.Table
 	return t
 }
 
-func deadline(v sandboxView, now time.Time) string {
+func timeoutText(v sandboxView, now time.Time) string {
 	switch {
 	case v.ExpiresAt != nil:
 		return units.Distance(*v.ExpiresAt, now)

@@ -23,7 +23,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc/login"
 )
 
-// loginView has the team and the project of a login, if one was found.
+// loginView contains the team and the project of a login, if they were found.
 type loginView struct {
 	Team    string `json:"team,omitempty"`
 	Project string `json:"project,omitempty"`
@@ -97,7 +97,7 @@ func (c *loginCommand) promptLogin(ctx context.Context, code login.Code) error {
 	fmt.Fprintln(c.screen.Err, "Press ENTER to open the page.")
 	go func() {
 		if _, err := bufio.NewReader(c.screen.In).ReadString('\n'); err == nil && ctx.Err() == nil {
-			_ = openPage(page) // the address is on the screen
+			_ = openPage(page) // the user can also open the printed address
 		}
 	}()
 	return nil
@@ -112,9 +112,9 @@ func openPage(address string) error {
 	return cmd.Start()
 }
 
-// pageCommand returns the command that opens a page. A server has sent the address:
-// programs that open pages might take another kind of address for a file to run, or for
-// an option.
+// pageCommand returns the command that opens a page. A server has sent the address, so
+// pageCommand accepts only http and https: the program that opens pages might treat another
+// address as a file to run, or as an option.
 func pageCommand(address string) (*exec.Cmd, error) {
 	if u, err := url.Parse(address); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("%q is not the address of a page", address)

@@ -24,8 +24,8 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
 )
 
-// localMachine tells an agent and its user about local sandboxes. It must not promise an
-// isolation that they lack.
+// localMachine describes local sandboxes to an agent and its user. It must not promise any
+// isolation, because they have none.
 const localMachine = "Your tools work in sandboxes of an emulator on the user's own machine, to try code in. They are NOT isolated: what runs in them is a process " +
 	"of this machine, can reach its network, and may be able to read and change its files. Run nothing in them that you would not run on the machine itself."
 
@@ -64,8 +64,8 @@ func (c *mcpCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	}
 	client, err := c.account.Connect(cmd.Context())
 	if err != nil {
-		// Programs of agents show their users the results of tools, but not why a server
-		// has ended.
+		// MCP clients show their users the results of tools, but not why a server has
+		// ended. So start the server, and return this error from every tool.
 		why := c.screen.Explain(err)
 		c.screen.Warn(why.Message, why.Hint)
 		opts.Before = func(context.Context, agent.Call) error {
@@ -81,40 +81,40 @@ func (c *mcpCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, tools.Close()) }()
 	server := mcptools.NewServer(tools, &mcp.Implementation{Name: "sandbox", Title: "Vercel Sandbox", Version: Version()})
-	answers := &answers{to: c.screen.Out.Raw}
-	return server.Run(cmd.Context(), &mcp.IOTransport{Reader: newMessages(c.screen.In, answers), Writer: answers})
+	writer := &messageWriter{to: c.screen.Out.Raw}
+	return server.Run(cmd.Context(), &mcp.IOTransport{Reader: newMessageReader(c.screen.In, writer), Writer: writer})
 }
 
-// answers is standard output. Each write is a whole line.
-type answers struct {
+// messageWriter writes messages to standard output. Each write is a whole line.
+type messageWriter struct {
 	mu sync.Mutex
 	to io.Writer
 }
 
-func (a *answers) Write(line []byte) (int, error) {
+func (a *messageWriter) Write(line []byte) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.to.Write(line)
 }
 
-func (*answers) Close() error { return nil }
+func (*messageWriter) Close() error { return nil }
 
-// messages reads the valid messages of a client. Other lines would end the server, so
-// messages answers them with a JSON-RPC error.
-type messages struct {
+// messageReader reads the valid messages of a client. Because an invalid line would end the
+// server, messageReader answers it with a JSON-RPC error and skips it.
+type messageReader struct {
 	io.Closer
 	lines   *bufio.Scanner
-	answers *answers
+	answers *messageWriter
 	rest    []byte
 }
 
-func newMessages(in *os.File, answers *answers) *messages {
-	m := &messages{Closer: in, lines: bufio.NewScanner(in), answers: answers}
+func newMessageReader(in *os.File, answers *messageWriter) *messageReader {
+	m := &messageReader{Closer: in, lines: bufio.NewScanner(in), answers: answers}
 	m.lines.Buffer(nil, mcp.DefaultMaxLineLength)
 	return m
 }
 
-func (m *messages) Read(p []byte) (int, error) {
+func (m *messageReader) Read(p []byte) (int, error) {
 	for len(m.rest) == 0 {
 		if !m.lines.Scan() {
 			return 0, cmp.Or(m.lines.Err(), io.EOF)
@@ -123,8 +123,8 @@ func (m *messages) Read(p []byte) (int, error) {
 		if len(line) == 0 {
 			continue
 		}
-		if refused := refusal(line); refused != nil {
-			if _, err := m.answers.Write(refused); err != nil {
+		if reply := errorReply(line); reply != nil {
+			if _, err := m.answers.Write(reply); err != nil {
 				return 0, err
 			}
 			continue
@@ -136,14 +136,15 @@ func (m *messages) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// refusal returns the answer to a line that is not a message, or nil if it is one.
-func refusal(line []byte) []byte {
+// errorReply returns the answer to a line that is not a message, or nil if the line is a
+// message.
+func errorReply(line []byte) []byte {
 	code, text := jsonrpc.CodeParseError, "the line is not JSON"
 	if json.Valid(line) {
 		code, text = jsonrpc.CodeInvalidRequest, "the line is not a message of JSON-RPC 2.0"
 		all := []json.RawMessage{line}
 		if line[0] == '[' {
-			_ = json.Unmarshal(line, &all) // which is valid
+			_ = json.Unmarshal(line, &all) // line is valid JSON
 		}
 		if len(all) > 0 && !slices.ContainsFunc(all, func(m json.RawMessage) bool { _, err := jsonrpc.DecodeMessage(m); return err != nil }) {
 			return nil

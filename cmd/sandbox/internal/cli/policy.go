@@ -33,8 +33,8 @@ func (c *policyCommand) command() *line.Command {
 	}}}
 }
 
-// presentPolicy returns the policy in force: the running session's, or else that of new
-// sessions. Nil means that everything can be reached.
+// presentPolicy returns the policy in force: that of the running session, or of the next
+// one if none runs. Info leaves the policy nil if everything can be reached.
 func presentPolicy(sb *sandbox.Sandbox) *sandbox.NetworkPolicy {
 	if p := sb.Info().NetworkPolicy; p != nil {
 		return p
@@ -45,8 +45,8 @@ func presentPolicy(sb *sandbox.Sandbox) *sandbox.NetworkPolicy {
 // maxPolicy is the maximum size of a policy file.
 const maxPolicy = 1 << 20
 
-// readPolicy reads a policy from a file or a pipe, or from standard input for "-". A
-// signal ends the wait for input.
+// readPolicy reads a policy from a file or a pipe, or from standard input for "-". It stops
+// waiting for input when ctx ends.
 func (p *deps) readPolicy(ctx context.Context, name string) (*sandbox.NetworkPolicy, error) {
 	type reading struct {
 		data []byte

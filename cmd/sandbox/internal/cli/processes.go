@@ -37,8 +37,8 @@ func (p *deps) session(ctx context.Context, name string) (*sandbox.Session, erro
 	return sb.CurrentSession(), nil
 }
 
-// remoteCommand finds a command by its ID, or the last one that was started if id is
-// empty.
+// remoteCommand finds a command by its ID. If id is empty, it returns the command that was
+// started last.
 func (p *deps) remoteCommand(ctx context.Context, name, id string) (*sandbox.Command, error) {
 	s, err := p.session(ctx, name)
 	if err != nil {
@@ -101,11 +101,11 @@ func (c *psCommand) run(cmd *cobra.Command, args []string) error {
 	return c.screen.Print(ans)
 }
 
-// statusTime limits the look at one command.
-const statusTime = 500 * time.Millisecond
+// statusTimeout limits the time that ps waits for the status of one command.
+const statusTimeout = 500 * time.Millisecond
 
-// updateStatuses finds out which commands have ended, by a short wait for each: listings don't
-// have exit codes.
+// updateStatuses finds out which commands have ended. Because listings contain no exit
+// codes, it waits briefly for each command.
 func updateStatuses(ctx context.Context, commands []*sandbox.Command) {
 	var open []*sandbox.Command
 	var ids []string
@@ -115,9 +115,9 @@ func updateStatuses(ctx context.Context, commands []*sandbox.Command) {
 		}
 	}
 	forEach(ids, func(i int, _ string) (struct{}, error) {
-		ctx, cancel := context.WithTimeout(ctx, statusTime)
+		ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 		defer cancel()
-		_, err := open[i].Wait(ctx) // a command that runs on runs into the time
+		_, err := open[i].Wait(ctx) // for a running command, this times out
 		return struct{}{}, err
 	})
 }
@@ -134,7 +134,7 @@ func (c *psCommand) commandTable(views []commandView) *table.Table {
 		} else if v.StartedAt != nil {
 			duration = units.Run(now.Sub(*v.StartedAt).Truncate(time.Second))
 		}
-		t.Row(v.ID, status, distance(v.StartedAt, now), duration, line.ShellWords(append([]string{v.Name}, v.Args...)))
+		t.Row(v.ID, status, relativeTime(v.StartedAt, now), duration, line.ShellWords(append([]string{v.Name}, v.Args...)))
 	}
 	return t
 }
@@ -184,7 +184,7 @@ type logReader struct {
 	stream  string
 	tail    int
 
-	last []tailLine // with tail: the last lines, each to its stream
+	last []tailLine // the last lines of the output, with --tail
 }
 
 type tailLine struct {
@@ -323,5 +323,5 @@ func parseSignal(s string) (sandbox.Signal, error) {
 	return sandbox.ParseSignal(name)
 }
 
-// signalNumber returns the exit code of a program that a signal has ended.
-func signalNumber(s syscall.Signal) int { return 128 + int(s) }
+// signalExitCode returns the exit code of a program that a signal has ended.
+func signalExitCode(s syscall.Signal) int { return 128 + int(s) }

@@ -23,7 +23,7 @@ func (c *readCommand) command() *line.Command {
 
 func (c *readCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
-	sb, from, err := c.fileOf(ctx, args)
+	sb, from, err := c.sandboxAndFile(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (c *writeCommand) run(cmd *cobra.Command, args []string) error {
 	if err := (files.Location{Path: args[1]}).NamesFile(); err != nil {
 		return err
 	}
-	sb, to, err := c.fileOf(ctx, args)
+	sb, to, err := c.sandboxAndFile(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -58,8 +58,8 @@ func (c *writeCommand) run(cmd *cobra.Command, args []string) error {
 	return c.screen.Result([]copyView{{one.From.String(), to.String()}})
 }
 
-// fileOf returns the sandbox of the arguments NAME PATH.
-func (p *deps) fileOf(ctx context.Context, args []string) (*sandbox.Sandbox, files.Location, error) {
+// sandboxAndFile returns the sandbox and the location of the arguments NAME PATH.
+func (p *deps) sandboxAndFile(ctx context.Context, args []string) (*sandbox.Sandbox, files.Location, error) {
 	name, err := p.account.CheckedName(args[0])
 	if err != nil {
 		return nil, files.Location{}, err

@@ -13,8 +13,8 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
 )
 
-// TestRefusals lists what is refused before any request, each with the most similar line
-// that is not.
+// TestRefusals lists command lines that are refused before any request. With each comes the
+// most similar line that is accepted.
 func TestRefusals(t *testing.T) {
 	for _, entry := range os.Environ() {
 		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "VERCEL_") || strings.HasPrefix(name, "SANDBOX_") || strings.HasPrefix(name, "XDG_") {
@@ -75,7 +75,7 @@ func TestRefusals(t *testing.T) {
 		{"ls -q --tag NOT_SET", "has no value", "ls --tag NOT_SET"},
 		{"--api-url= ls", "it is empty", "--api-url http://127.0.0.1:1/api ls"},
 
-		// What the API would refuse.
+		// Lines that the API would refuse.
 		{"create --timeout 25h", "is outside", "create --timeout 24h"},
 		{"create --name x --vcpus 3", "it must be 1 or an even number", "create --name x --vcpus 4"},
 		{"create --name drives", "another meaning", "create --name drive"},

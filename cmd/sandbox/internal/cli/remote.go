@@ -37,14 +37,14 @@ type commandOptions struct {
 	envFiles    []string
 	timeout     time.Duration
 	noExtend    bool
-	limited     bool // by the timeout of the sandbox, which was given for this command
+	limited     bool // --timeout limits the session, and so the command: don't extend it
 	detach      bool
 	binary      bool
 	noEcho      bool
 	killOnExit  bool
 	stop        bool
 
-	environment sandbox.Env // of env and envFiles
+	environment sandbox.Env // the variables of env and envFiles together
 }
 
 // define defines the options that exec and run share.
@@ -63,10 +63,10 @@ func (o *commandOptions) define(flags *pflag.FlagSet, ttyShort string) {
 	line.Toggle(flags, &o.stop, "stop", "", "Stop the sandbox when the command has ended")
 }
 
-// checkCommand reads the environment. It refuses, before any request, contradictory
-// options and invalid arguments.
+// checkCommand reads the environment, and reports contradictory options and invalid
+// arguments. It makes no request.
 func (p *deps) checkCommand(o *commandOptions, words []string) (err error) {
-	if o.environment, err = p.environ(o.env, o.envFiles); err != nil {
+	if o.environment, err = p.readEnv(o.env, o.envFiles); err != nil {
 		return err
 	}
 	if err := wire.CheckEnv(o.environment); err != nil {
@@ -152,7 +152,7 @@ func (r *remoteRun) target() (commandTarget, error) {
 	return r.sb.AsUser(r.o.user)
 }
 
-// maxEcho is the maximum length of a command line that is shown.
+// maxEcho is the maximum length of a command line that echo shows.
 const maxEcho = 2000
 
 // truncate cuts a text to most characters.
@@ -197,11 +197,12 @@ func (r *remoteRun) run(ctx context.Context) error {
 	return screen.ExitWith(code)
 }
 
-// lookTime limits the requests that find out whether a command is still running.
-const lookTime = 10 * time.Second
+// lookTimeout limits the time for finding out whether a command is still running.
+const lookTimeout = 10 * time.Second
 
-// hintAboutEnd adds a hint to the error of a command whose output was cut off. It looks at
-// the sandbox, so that the hint says whether the command is still running.
+// hintAboutEnd adds a hint to the error of a command whose output was cut off. The hint
+// says whether the command is still running, so hintAboutEnd asks the API about the
+// sandbox.
 func (r *remoteRun) hintAboutEnd(ctx context.Context, err error) error {
 	stream, cut := errors.AsType[*sandbox.StreamError](err)
 	unknown := errors.Is(err, sandbox.ErrOutcomeUnknown)
@@ -209,9 +210,9 @@ func (r *remoteRun) hintAboutEnd(ctx context.Context, err error) error {
 		return err
 	}
 	if written, ok := errors.AsType[*fs.PathError](err); ok {
-		err = written // the error of writing this program's output
+		err = written // this program's output can't be written
 	}
-	late, cancel := withDeadline(ctx, lookTime)
+	late, cancel := withDeadline(ctx, lookTimeout)
 	defer cancel()
 	name, session := r.sb.Name(), r.sb.CurrentSession().ID()
 	now, getErr := r.account.Client.Get(late, name, &sandbox.GetOptions{NoResume: true})
@@ -234,10 +235,11 @@ func (r *remoteRun) hintAboutEnd(ctx context.Context, err error) error {
 	return err
 }
 
-// builtins are commands that only shells have.
+// builtins are commands of shells that are not programs.
 var builtins = []string{"cd", "export", "source", ".", "alias", "set", "unset", "eval", "exec", "ulimit", "umask"}
 
-// shellHint says what to do if a whole command line was given as the program.
+// shellHint adds a hint if the user gave a whole command line, or a shell's builtin, as the
+// program.
 func (r *remoteRun) shellHint(err error) error {
 	exit, ok := errors.AsType[*screen.ExitError](err)
 	if ok && exit.Code == screen.ExitNoProgram && (strings.ContainsAny(r.name, " ;|&<>$") || slices.Contains(builtins, r.name)) {
@@ -246,7 +248,7 @@ func (r *remoteRun) shellHint(err error) error {
 	return err
 }
 
-// notRunnable matches the message about a program that exists but can't be run.
+// notRunnable matches the API's message about a program that exists but can't be run.
 var notRunnable = regexp.MustCompile(`(?i)permission denied|is a directory`)
 
 // startError sets the exit code of a command that did not start, as shells and docker do.
@@ -283,8 +285,8 @@ func (r *remoteRun) detach(ctx context.Context, target commandTarget, name strin
 func (r *remoteRun) follow(ctx context.Context, target commandTarget, name string, args []string, opts *sandbox.CommandOptions) (int, error) {
 	pass := forwardSignals(ctx, r.screen, r.o.killOnExit)
 	defer pass.stop()
-	// The first signal ends the program's context. follow forwards the signal to the
-	// command and waits for its end.
+	// The first signal ends ctx, but the command continues until it has handled the signal.
+	// So follow waits for it with another context.
 	live, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	pass.giveUp = cancel
@@ -344,7 +346,8 @@ func (r *remoteRun) withInput(ctx context.Context, target commandTarget, name st
 	if info, err := r.screen.In.Stat(); err == nil && info.Mode().IsRegular() {
 		cmd.Stdin = r.screen.In
 	} else {
-		// A read that is in flight does not delay the end of the command.
+		// Use a pipe: Wait would otherwise wait for a read of standard input that is in
+		// flight.
 		pipe, err := cmd.StdinPipe()
 		if err != nil {
 			return 0, err
@@ -365,10 +368,11 @@ func (r *remoteRun) withInput(ctx context.Context, target commandTarget, name st
 	return cmd.ProcessState.ExitCode(), nil
 }
 
-// passInput forwards standard input and its end to a command. It is not an error if the
-// command does not read everything. If the input can't be read, passInput warns the user.
+// passInput forwards standard input and its end to a command. If the command does not read
+// everything, that is not an error. If standard input can't be read, passInput prints a
+// warning.
 func (p *deps) passInput(w io.WriteCloser) {
-	in := &readErrors{r: p.screen.In}
+	in := &errorRecorder{r: p.screen.In}
 	_, _ = io.Copy(w, in)
 	if in.err != nil {
 		p.screen.Warn("standard input can't be read: "+in.err.Error(), "the command gets what was read before that")
@@ -376,13 +380,13 @@ func (p *deps) passInput(w io.WriteCloser) {
 	_ = w.Close()
 }
 
-// readErrors records why a reader has failed.
-type readErrors struct {
+// errorRecorder is a reader that records its error, except io.EOF.
+type errorRecorder struct {
 	r   io.Reader
 	err error
 }
 
-func (e *readErrors) Read(p []byte) (int, error) {
+func (e *errorRecorder) Read(p []byte) (int, error) {
 	n, err := e.r.Read(p)
 	if err != nil && err != io.EOF {
 		e.err = err
@@ -390,8 +394,9 @@ func (e *readErrors) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// signalForwarder forwards this program's signals to a command and its children, as a terminal
-// does with Ctrl-C. The second signal becomes SIGKILL, which also ends the wait.
+// signalForwarder forwards this program's signals to a command and its children, as a
+// terminal does with Ctrl-C. It sends SIGKILL for the second signal, and then calls giveUp,
+// so that the program no longer waits for the command.
 type signalForwarder struct {
 	giveUp context.CancelFunc
 	warn   func(text, hint string)
@@ -407,7 +412,8 @@ type signalForwarder struct {
 	wg      sync.WaitGroup
 }
 
-// forwardSignals forwards the signals from now on, and the one that has ended ctx.
+// forwardSignals starts to forward signals. It also forwards the signal that has already
+// ended ctx, if any.
 func forwardSignals(ctx context.Context, screen *screen.Screen, killAtOnce bool) *signalForwarder {
 	p := &signalForwarder{warn: screen.Warn, signals: make(chan os.Signal, 8), done: make(chan struct{})}
 	if early := screen.Signal(); ctx.Err() != nil && early != 0 {
@@ -453,8 +459,9 @@ func (p *signalForwarder) handle(s syscall.Signal, atOnce bool) {
 	}
 }
 
-// send sends a signal without delaying the next one. The command may have ended: the
-// caller waits for its end anyway, unless this is the last signal.
+// send sends a signal in the background, so that it does not delay the next one. It ignores
+// other errors, because the command may have ended and the caller waits for its end. After
+// the last signal, the caller stops waiting.
 func (p *signalForwarder) send(kill func(sandbox.Signal) error, sig sandbox.Signal, last bool) {
 	p.wg.Go(func() {
 		if err := kill(sig); errors.Is(err, sandbox.ErrChildren) {
@@ -476,12 +483,12 @@ func (p *signalForwarder) started(kill func(sandbox.Signal) error) {
 	}
 }
 
-// exitError replaces an error that a signal has caused by the signal's exit code.
+// exitError returns the signal's exit code instead of an error that is due to a signal.
 func (p *signalForwarder) exitError(err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.count > 0 && errors.Is(err, context.Canceled) {
-		return screen.ExitWith(signalNumber(p.last))
+		return screen.ExitWith(signalExitCode(p.last))
 	}
 	return err
 }

@@ -1,12 +1,7 @@
 package cli
 
 import (
-	"context"
-	"fmt"
-	"runtime/debug"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -14,31 +9,6 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/console"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
 )
-
-// version is set by the release build.
-var version string
-
-// Version returns the version of the program.
-func Version() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		return strings.TrimPrefix(info.Main.Version, "v")
-	}
-	return "devel"
-}
-
-// The titles on the main page of commands that no official tool has.
-const (
-	titleCommands = "Commands in a sandbox:"
-	titleFiles    = "Files and ports:"
-	titleManage   = "Manage:"
-	titleTools    = "Tools:"
-)
-
-// titles are the titles of the main page, in order.
-var titles = []string{"", titleCommands, titleFiles, titleManage, titleTools}
 
 // allCommands returns all commands, the official ones first.
 func (a *app) allCommands() *line.Command {
@@ -64,7 +34,7 @@ func (a *app) allCommands() *line.Command {
 	cmd.SetOut(a.screen.Out)
 	cmd.SetErr(a.screen.Err)
 	cmd.CompletionOptions.DisableDefaultCmd = true
-	cmd.SetHelpFunc(func(of *cobra.Command, _ []string) { page(a.screen, func(p *helpPage) { p.write(root.Of(of)) }) })
+	cmd.SetHelpFunc(func(of *cobra.Command, _ []string) { printPage(a.screen, func(p *helpPage) { p.write(root.Of(of)) }) })
 	cmd.SetHelpCommand(root.Find("help").Cobra)
 	a.globalOptions(cmd.PersistentFlags())
 	line.CompleteOptions(cmd, cmd.PersistentFlags())
@@ -80,21 +50,6 @@ func (a *app) allCommands() *line.Command {
 
 // rootCommand returns the cobra command tree.
 func (a *app) rootCommand() *cobra.Command { return a.allCommands().Cobra }
-
-// withVersion adds the option --version, which prints only the number. Cobra's own needs
-// a template, and text/template keeps the linker from removing unused methods: a tenth of
-// the program.
-func withVersion(root *cobra.Command) {
-	number := root.Flags().BoolP("version", "v", false, "Show the version alone")
-	run := root.RunE
-	root.RunE = func(cmd *cobra.Command, args []string) error {
-		if !*number {
-			return run(cmd, args)
-		}
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), Version())
-		return err
-	}
-}
 
 func (a *app) globalOptions(flags *pflag.FlagSet) {
 	in := func(group string, define func()) {
@@ -130,7 +85,8 @@ func (a *app) globalOptions(flags *pflag.FlagSet) {
 	})
 }
 
-// prepare applies the combined effects of the options.
+// prepare checks options that depend on each other, and applies --color. Cobra calls it
+// before each command.
 func (a *app) prepare(cmd *cobra.Command, args []string) error {
 	o := &a.screen.Opts
 	if g := &a.account.Given; g.Local && (g.APIURL != "" || g.Token != "") {
@@ -140,8 +96,7 @@ func (a *app) prepare(cmd *cobra.Command, args []string) error {
 		a.screen.SetStreams(console.ColorMode(o.Color))
 	}
 	if _, foreign := cmd.Annotations[line.OwnWords]; !foreign && !a.account.Completes && slices.Contains(args, "") {
-		// An empty argument may come from an unset variable, and must not select
-		// anything.
+		// An empty argument may come from an unset variable. It must not select anything.
 		return line.Usagef("an argument is empty")
 	}
 	if o.Quiet && o.JSON {
@@ -156,15 +111,10 @@ func (a *app) prepare(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// withDeadline returns a context for cleaning up, which continues after the end of ctx.
-func withDeadline(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), d)
-}
+// describer is a command that describes itself.
+type describer interface{ command() *line.Command }
 
-// described is a command that can be made ready for cobra.
-type described interface{ command() *line.Command }
-
-func describe(all ...described) []*line.Command {
+func describe(all ...describer) []*line.Command {
 	made := make([]*line.Command, len(all))
 	for i, d := range all {
 		made[i] = d.command()

@@ -19,8 +19,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/rawshell"
 )
 
-// sshOptions are the options of ssh that programs pass, except -l: those with a value, a
-// space, and those without.
+// sshOptions lists the options of ssh that programs may pass, except -l: first those with a
+// value, then, after a space, those without.
 const sshOptions = "bcDEeFIiJLmOopQRSWw 46AaCfGgKkMNnqsTtVvXxYy"
 
 type rshCommand struct {
@@ -71,9 +71,10 @@ func (c *rshCommand) run(cmd *cobra.Command, args []string) error {
 // rshScript runs a command line. Its standard output is the terminal. Its standard input
 // comes through the terminal in blocks, because a terminal in raw mode has no byte for the
 // end. A block is a line with its length, followed by that many bytes; a block of length 0
-// is the end. Bash reads more than a line from a terminal, but not from a pipe, hence cat.
-// The terminal is opened a second time for input: rsync makes its output non-blocking,
-// which must not affect the input. Standard error goes to a file, the first argument.
+// is the end. The read of Bash takes more than one line from a terminal, but exactly one
+// line from a pipe. So cat pipes the input to it. The terminal is opened a second time for
+// input: rsync makes its output non-blocking, which must not affect the input. Standard
+// error goes to a file, the first argument.
 var rshScript = rawshell.Raw + `exec 2>"$1" || exit 125
 { exec 3</dev/tty; } 2>/dev/null || exec 3<&0
 blocks() {
@@ -109,9 +110,9 @@ func (c *rshCommand) remoteShell(ctx context.Context, sb *sandbox.Sandbox, words
 		return err
 	}
 	defer conn.Close()
-	go c.passInput(blocks{conn}) // it ends with the connection
+	go c.passInput(blocks{conn}) // ends when the connection is closed
 	_, copyErr := io.Copy(c.screen.Out.Raw, conn)
-	late, cancel := withDeadline(ctx, endTime)
+	late, cancel := withDeadline(ctx, cleanUpTimeout)
 	defer cancel()
 	if err := c.copyErrors(late, sb, stderrFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		c.screen.Warn("could not show all of the command's standard error: "+err.Error(), "write less, or to a file")
@@ -132,8 +133,9 @@ func (c *rshCommand) remoteShell(ctx context.Context, sb *sandbox.Sandbox, words
 // maxErrors limits how much of a command's standard error rsh shows.
 const maxErrors = 16 << 20
 
-// copyErrors shows the file with the command's standard error. The command may have
-// replaced the file, in which case it is not read, or made it very long.
+// copyErrors copies the file that contains the command's standard error to this program's.
+// The command may have replaced the file by something else, which copyErrors does not read,
+// or made it very long.
 func (c *rshCommand) copyErrors(ctx context.Context, sb *sandbox.Sandbox, name string) error {
 	info, err := sb.FS().Lstat(ctx, name)
 	if err != nil {

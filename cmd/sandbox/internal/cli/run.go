@@ -80,8 +80,8 @@ func (c *runCommand) check(o *runOptions, words []string) error {
 	return nil
 }
 
-// runInNew creates or finds the sandbox, runs the command and cleans up. With --rm it
-// removes the sandbox as soon as one may exist.
+// runInNew creates or finds the sandbox, runs the command and cleans up. With --rm, it
+// removes the sandbox even after an error.
 func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string) error {
 	s := &o.settings
 	if o.rm {
@@ -108,7 +108,7 @@ func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string
 			}
 		}
 		err := imageHint(c.runRemote(ctx, sb, &o.command, words[0], words[1:]), sb, o, words[0])
-		fetchErr := c.fetchAll(ctx, sb, o.downloads)
+		fetchErr := c.downloadAll(ctx, sb, o.downloads)
 		if err == nil {
 			return fetchErr
 		}
@@ -117,11 +117,11 @@ func (c *runCommand) runInNew(ctx context.Context, o *runOptions, words []string
 		}
 		return err
 	}
-	return c.andThen(ctx, sb, work, cleanUp(o.rm, o.command.stop))
+	return c.runAndCleanUp(ctx, sb, work, cleanUp(o.rm, o.command.stop))
 }
 
-// imageHint adds how to name an image, for users who gave one instead of the program,
-// as they would with docker.
+// imageHint adds a hint about --image to the error of a program that does not exist. The
+// user may have given an image first, as with docker.
 func imageHint(err error, sb *sandbox.Sandbox, o *runOptions, program string) error {
 	exit, ok := errors.AsType[*screen.ExitError](err)
 	if !ok || exit.Code != screen.ExitNoProgram || exit.Err == nil {
@@ -137,8 +137,8 @@ func imageHint(err error, sb *sandbox.Sandbox, o *runOptions, program string) er
 	return &screen.ExitError{Code: exit.Code, Err: screen.WithHint(exit.Err, "%s", hint)}
 }
 
-// sandboxForRun finds the sandbox of a name, or creates one. With --rm a signal does not
-// interrupt the creation: the new sandbox could then not be removed.
+// sandboxForRun finds the sandbox that --name names, or creates one. With --rm, a signal
+// does not interrupt the creation. Otherwise the new sandbox might remain.
 func (p *deps) sandboxForRun(ctx context.Context, o *runOptions, create *sandbox.CreateOptions) (*sandbox.Sandbox, error) {
 	s := &o.settings
 	if s.name != "" {
@@ -156,7 +156,7 @@ func (p *deps) sandboxForRun(ctx context.Context, o *runOptions, create *sandbox
 			create.Name = "run-" + strings.ToLower(rand.Text()[:12])
 		}
 		var cancel context.CancelFunc
-		making, cancel = withDeadline(ctx, createTime)
+		making, cancel = withDeadline(ctx, createTimeout)
 		defer cancel()
 	}
 	if _, err := p.account.Connect(ctx); err != nil {
@@ -174,8 +174,8 @@ func (p *deps) sandboxForRun(ctx context.Context, o *runOptions, create *sandbox
 	return sb, p.announce(sb, s, "created", false, false)
 }
 
-// fetchAll downloads paths of a sandbox, each SOURCE[:DEST].
-func (c *runCommand) fetchAll(ctx context.Context, sb *sandbox.Sandbox, downloads []string) error {
+// downloadAll downloads paths of a sandbox, each given as SOURCE[:DEST].
+func (c *runCommand) downloadAll(ctx context.Context, sb *sandbox.Sandbox, downloads []string) error {
 	for _, d := range downloads {
 		from, to := files.SplitUpload(d)
 		one := &files.Copy{Screen: c.screen, O: &files.CopyOptions{Mkdir: true}, From: files.Location{Sandbox: sb.Name(), Path: from}, To: files.Location{Path: to}, Source: sb}
@@ -188,7 +188,7 @@ func (c *runCommand) fetchAll(ctx context.Context, sb *sandbox.Sandbox, download
 
 // removeIfThere removes a sandbox if it exists.
 func (p *deps) removeIfThere(ctx context.Context, name string) error {
-	late, cancel := withDeadline(ctx, endTime)
+	late, cancel := withDeadline(ctx, cleanUpTimeout)
 	defer cancel()
 	client, err := p.account.Connect(late)
 	if err != nil {

@@ -58,7 +58,7 @@ func (c *sessionsListCommand) run(cmd *cobra.Command, args []string) error {
 	if err := c.screen.Print(ans); err != nil {
 		return err
 	}
-	c.more(next)
+	c.printNextPageHint(next)
 	return nil
 }
 
@@ -74,11 +74,11 @@ func (c *sessionsListCommand) sessionTable(views []sessionView, usage bool) *tab
 		timeout := "-"
 		if v.CreatedAt != nil {
 			end := v.CreatedAt.Add(time.Duration(v.Timeout) * time.Millisecond)
-			timeout = distance(&end, now)
+			timeout = relativeTime(&end, now)
 		}
 		row := []any{
-			v.ID, statusCell(v.Status), distance(v.CreatedAt, now), dash(v.Region), memory(v.Memory), number(v.VCPUs), dash(v.Runtime),
-			timeout, cpuText(v.Duration), dash(v.SourceSnapshotID),
+			v.ID, statusCell(v.Status), relativeTime(v.CreatedAt, now), orDash(v.Region), memoryOrDash(v.Memory), numberOrDash(v.VCPUs), orDash(v.Runtime),
+			timeout, cpuText(v.Duration), orDash(v.SourceSnapshotID),
 		}
 		if usage {
 			row = append(row, cpuText(v.ActiveCPU), networkText(v.Egress, v.Ingress))

@@ -93,11 +93,11 @@ func (p *deps) snapshotTable(views []snapshotView) *table.Table {
 	t.Least = []string{"SOURCE SESSION", "REGIONS", "EXPIRATION", "SIZE", "STATUS"}
 	now := p.screen.Now()
 	for _, v := range views {
-		expiration := distance(v.ExpiresAt, now)
+		expiration := relativeTime(v.ExpiresAt, now)
 		if v.Status == "deleted" {
 			expiration = "deleted"
 		}
-		t.Row(v.ID, table.Cell{Text: string(v.Status), Style: snapshotStyles[v.Status]}, distance(v.CreatedAt, now), expiration,
+		t.Row(v.ID, table.Cell{Text: string(v.Status), Style: snapshotStyles[v.Status]}, relativeTime(v.CreatedAt, now), expiration,
 			units.Bytes(v.SizeBytes), strings.Join(v.Regions, ", "), v.SourceSessionID)
 	}
 	return t
@@ -147,7 +147,7 @@ func (c *snapshotsListCommand) run(cmd *cobra.Command, _ []string) error {
 	if err := c.printSnapshots(mapped(found, viewSnapshot)); err != nil {
 		return err
 	}
-	c.more(next)
+	c.printNextPageHint(next)
 	return nil
 }
 
@@ -196,7 +196,7 @@ func (c *snapshotsDeleteCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	return c.tasks(distinct(args), "Deleting snapshot ", func(id string) error {
+	return c.runTasks(distinct(args), "Deleting snapshot ", func(id string) error {
 		snap, err := client.GetSnapshot(cmd.Context(), id)
 		if err != nil {
 			return err
@@ -265,7 +265,7 @@ type snapshotTree struct {
 	current                *sandbox.SnapshotTreeNode
 	ancestors, descendants []sandbox.SnapshotTreeNode
 	nextUp, nextDown       string
-	page                   bool
+	onePage                bool
 }
 
 func (t *snapshotTree) walk(ctx context.Context, from, order string) (*sandbox.Page[sandbox.SnapshotTreeNode], error) {
@@ -273,7 +273,7 @@ func (t *snapshotTree) walk(ctx context.Context, from, order string) (*sandbox.P
 }
 
 func (t *snapshotTree) readPage(ctx context.Context, cursor, order string) error {
-	t.page = true
+	t.onePage = true
 	if order == "" {
 		order = "desc"
 	}
@@ -346,22 +346,22 @@ func (t *snapshotTree) print() error {
 		}
 		return t.screen.Print(screen.Output{Doc: v, Names: names})
 	}
-	if t.current == nil && !t.page {
+	if t.current == nil && !t.onePage {
 		_, err := fmt.Fprintln(t.screen.Out, "No snapshots found for this sandbox.")
 		return err
 	}
 	var lines []string
 	for _, n := range slices.Backward(t.descendants) {
-		lines = append(lines, t.node(n, false)...)
+		lines = append(lines, t.nodeLines(n, false)...)
 	}
 	if t.current != nil {
-		lines = append(lines, t.node(*t.current, true)...)
+		lines = append(lines, t.nodeLines(*t.current, true)...)
 	}
 	for _, n := range t.ancestors {
-		lines = append(lines, t.node(n, false)...)
+		lines = append(lines, t.nodeLines(n, false)...)
 	}
 	atRoot := len(t.ancestors) == 0 || t.ancestors[len(t.ancestors)-1].Snapshot.ParentID == ""
-	if !t.page && t.nextUp == "" && atRoot {
+	if !t.onePage && t.nextUp == "" && atRoot {
 		lines = append(lines, "│", "○ "+t.screen.Out.Paint(console.Gray, "(root)"))
 	}
 	if _, err := fmt.Fprintln(t.screen.Out, strings.Join(lines, "\n")); err != nil {
@@ -381,7 +381,7 @@ func (t *snapshotTree) hint(what, next, order string) {
 // maxSiblings limits how many siblings of a snapshot are shown.
 const maxSiblings = 5
 
-func (t *snapshotTree) node(n sandbox.SnapshotTreeNode, current bool) []string {
+func (t *snapshotTree) nodeLines(n sandbox.SnapshotTreeNode, current bool) []string {
 	out, now := t.screen.Out, t.screen.Now()
 	expires := out.Paint(console.Gray, "never")
 	if at := n.Snapshot.ExpiresAt; !at.IsZero() {

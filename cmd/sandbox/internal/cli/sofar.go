@@ -12,10 +12,10 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
-// The API does not say how much output a running command has: it sends all there is, and
-// then each new piece. The output so far has been read when the command is silent, or when
-// it writes no faster than it did while its output was read. For a command that writes as
-// fast as it is read, only logMost ends the reading.
+// The API does not say how much output a running command has. It sends the output so far,
+// and then each new piece. So soFar has to guess where the output so far ends: when the
+// command is silent for logQuiet, or when less than logPace arrives within logWindow. For a
+// command that writes faster, soFar stops after logMost.
 const (
 	// logPatience is how long to wait for the API to respond.
 	logPatience = 10 * time.Second
@@ -26,8 +26,8 @@ const (
 	logMost   = 10 * time.Second
 )
 
-// soFar ends the output of a running command where the output so far ends. It counts only
-// the time spent waiting for output, not the time of the reader.
+// soFar returns what a running command has written so far. Its limits count only the time
+// that it waits for output, not the time that the caller needs for each entry.
 func soFar(ctx context.Context, logs func(context.Context) iter.Seq2[sandbox.LogEntry, error]) iter.Seq2[sandbox.LogEntry, error] {
 	return func(yield func(sandbox.LogEntry, error) bool) {
 		live, cancel := context.WithCancel(ctx)

@@ -15,8 +15,8 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// writing is a command that writes pieces of a size, with a pause before each, and then
-// nothing.
+// writing returns the output of a command that writes pieces of a size, with a pause before
+// each, and then nothing.
 func writing(pieces, size int, pause time.Duration) func(context.Context) iter.Seq2[sandbox.LogEntry, error] {
 	return func(ctx context.Context) iter.Seq2[sandbox.LogEntry, error] {
 		return func(yield func(sandbox.LogEntry, error) bool) {
@@ -45,7 +45,7 @@ func TestSoFar(t *testing.T) {
 	for name, c := range map[string]struct {
 		pieces, size int
 		pause        time.Duration
-		reader       time.Duration // how long the reader takes for each
+		reader       time.Duration // how long the reader needs for each piece
 		atLeast      int           // pieces
 		within       time.Duration
 	}{
@@ -93,7 +93,7 @@ func TestSoFar(t *testing.T) {
 			for _, err := range soFar(ctx, writing(0, 0, 0)) {
 				last = err
 			}
-			require.ErrorIs(t, last, context.DeadlineExceeded, "which is no end of the output")
+			require.ErrorIs(t, last, context.DeadlineExceeded, "a timeout is not the end of the output")
 		})
 	})
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
 
-// publicURL returns the address of a port. If requested, it publishes the port and waits
-// for its server.
+// publicURL returns the public address of a port. It can publish the port first, and wait
+// until a server responds there.
 func (p *deps) publicURL(ctx context.Context, name, port string, publish, wait bool) (string, error) {
 	number, err := line.ParsePort(port)
 	if err != nil {
@@ -32,7 +32,7 @@ func (p *deps) publicURL(ctx context.Context, name, port string, publish, wait b
 	if errors.Is(err, sandbox.ErrNoRoute) && publish {
 		ports := []int{number}
 		for _, r := range sb.Routes() {
-			if !r.System { // publishing a route of the system makes the service begin a new session
+			if !r.System { // publishing a port of the system would make the service begin a new session
 				ports = append(ports, r.Port)
 			}
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 // userScript prints the directory that a command of user $1 starts in: $2, or the user's
-// home. ParseUser has checked the name, which eval reads.
+// home. It is safe to pass $1 to eval, because ParseUser has checked it.
 const userScript = `id -u -- "$1" >/dev/null 2>&1 || exit 3
 eval "home=~$1"
 directory=${2:-$home}

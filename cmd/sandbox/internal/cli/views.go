@@ -96,12 +96,12 @@ func viewPolicy(p *sandbox.NetworkPolicy) *policyView {
 		v.Subnets = &subnetsView{p.AllowSubnets, p.DenySubnets}
 	}
 	if text, err := json.Marshal(p); err == nil {
-		_ = json.Unmarshal(text, &struct{ Incomplete *bool }{&v.Incomplete}) // a mode alone is no object
+		_ = json.Unmarshal(text, &struct{ Incomplete *bool }{&v.Incomplete}) // fails for a policy with only a mode, which is a JSON string
 	}
 	return v
 }
 
-func moment(t time.Time) *time.Time {
+func timeOrNil(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
@@ -123,8 +123,8 @@ func expirationMillis(d time.Duration) *int64 {
 func viewSandbox(i sandbox.Info) sandboxView {
 	v := sandboxView{
 		Name: i.Name, Status: i.Status, Region: i.Region, VCPUs: i.VCPUs, Memory: i.MemoryMB, Runtime: i.Runtime, Image: i.Image,
-		Persistent: i.Persistent, Timeout: i.Timeout.Milliseconds(), CreatedAt: moment(i.CreatedAt), UpdatedAt: moment(i.UpdatedAt),
-		StatusUpdatedAt: moment(i.StatusUpdatedAt), ExpiresAt: moment(i.ExpiresAt), CurrentSessionID: i.CurrentSessionID,
+		Persistent: i.Persistent, Timeout: i.Timeout.Milliseconds(), CreatedAt: timeOrNil(i.CreatedAt), UpdatedAt: timeOrNil(i.UpdatedAt),
+		StatusUpdatedAt: timeOrNil(i.StatusUpdatedAt), ExpiresAt: timeOrNil(i.ExpiresAt), CurrentSessionID: i.CurrentSessionID,
 		CurrentSnapshotID: i.CurrentSnapshotID, Cwd: i.Cwd, Tags: i.Tags, NetworkPolicy: viewPolicy(i.NetworkPolicy),
 		SnapshotExpiration: expirationMillis(i.SnapshotExpiration), TotalActiveCPU: i.TotalActiveCPU.Milliseconds(), TotalDuration: i.TotalDuration.Milliseconds(),
 		TotalEgress: i.TotalEgressBytes, TotalIngress: i.TotalIngressBytes,
@@ -147,10 +147,11 @@ func viewMounts(mounts map[string]sandbox.Mount) map[string]mountView {
 	return v
 }
 
-// viewHandle is viewSandbox with the facts that only a handle has.
+// viewHandle returns the view of a sandbox. Unlike viewSandbox, it knows the routes, the
+// current status and the end of the session.
 func viewHandle(sb *sandbox.Sandbox) sandboxView {
 	v := viewSandbox(sb.Info())
-	v.ExpiresAt = moment(sb.ExpiresAt())
+	v.ExpiresAt = timeOrNil(sb.ExpiresAt())
 	v.Status = sb.Status()
 	for _, r := range sb.Routes() {
 		v.Routes = append(v.Routes, routeView{r.Port, r.URL})
@@ -180,7 +181,7 @@ type sessionView struct {
 func viewSession(s sandbox.SessionInfo) sessionView {
 	return sessionView{
 		ID: s.ID, Status: s.Status, Region: s.Region, VCPUs: s.VCPUs, Memory: s.MemoryMB, Runtime: s.Runtime,
-		Timeout: s.Timeout.Milliseconds(), CreatedAt: moment(s.CreatedAt), StartedAt: moment(s.StartedAt), StoppedAt: moment(s.StoppedAt),
+		Timeout: s.Timeout.Milliseconds(), CreatedAt: timeOrNil(s.CreatedAt), StartedAt: timeOrNil(s.StartedAt), StoppedAt: timeOrNil(s.StoppedAt),
 		Duration: s.Duration.Milliseconds(), SourceSnapshotID: s.SourceSnapshotID, Cwd: s.Cwd, ActiveCPU: s.ActiveCPU.Milliseconds(),
 		Egress: s.EgressBytes, Ingress: s.IngressBytes,
 	}
@@ -201,8 +202,8 @@ type snapshotView struct {
 
 func viewSnapshot(s sandbox.SnapshotInfo) snapshotView {
 	return snapshotView{
-		ID: s.ID, Status: s.Status, Regions: regionsOf(s), SizeBytes: s.SizeBytes, CreatedAt: moment(s.CreatedAt),
-		ExpiresAt: moment(s.ExpiresAt), LastUsedAt: moment(s.LastUsedAt), SourceSessionID: s.SourceSessionID, ParentID: s.ParentID,
+		ID: s.ID, Status: s.Status, Regions: regionsOf(s), SizeBytes: s.SizeBytes, CreatedAt: timeOrNil(s.CreatedAt),
+		ExpiresAt: timeOrNil(s.ExpiresAt), LastUsedAt: timeOrNil(s.LastUsedAt), SourceSessionID: s.SourceSessionID, ParentID: s.ParentID,
 		CreationMethod: s.CreationMethod,
 	}
 }
@@ -227,7 +228,7 @@ type commandView struct {
 }
 
 func viewCommand(c *sandbox.Command) commandView {
-	v := commandView{ID: c.ID(), SessionID: c.SessionID(), Name: c.Name(), Args: c.Args(), Cwd: c.Cwd(), StartedAt: moment(c.StartedAt())}
+	v := commandView{ID: c.ID(), SessionID: c.SessionID(), Name: c.Name(), Args: c.Args(), Cwd: c.Cwd(), StartedAt: timeOrNil(c.StartedAt())}
 	if code, ended := c.ExitStatus(); ended {
 		v.ExitCode = &code
 	}
@@ -243,7 +244,7 @@ type copyView struct {
 	To   string `json:"to"`
 }
 
-// doneView says whether something changed.
+// doneView says whether the command changed something.
 type doneView struct {
 	Done bool `json:"done"`
 }

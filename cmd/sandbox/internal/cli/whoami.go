@@ -36,7 +36,7 @@ func (c *whoamiCommand) run(cmd *cobra.Command, _ []string) error {
 	return c.screen.Print(screen.Output{Doc: v, Names: []string{v.Team + "/" + v.Project}, Table: func() *table.Table {
 		t := table.New("TEAM", "PROJECT", "TOKEN FROM", "EXPIRES")
 		t.Least = []string{"EXPIRES"}
-		t.Row(v.Team, v.Project, v.Source, dash(v.Expires))
+		t.Row(v.Team, v.Project, v.Source, orDash(v.Expires))
 		return t
 	}})
 }

@@ -22,8 +22,8 @@ import (
 // characters but newlines, tabs and the colors of Paint, so that no text of the API or of
 // a sandbox acts on the terminal. A pipe or a file gets every byte as it is.
 type Stream struct {
-	// Raw writes without escapes: the output of programs in a sandbox, the contents of its
-	// files, and this program's spinner and progress bar.
+	// Raw writes without escaping. It is for the output of programs in a sandbox, the
+	// contents of files, and this program's spinner and progress bar.
 	Raw io.Writer
 	// Terminal says whether the stream is a terminal.
 	Terminal bool
@@ -37,8 +37,8 @@ type Stream struct {
 	rest []byte // the bytes of an incomplete character
 }
 
-// own matches what Write does not escape.
-var own = regexp.MustCompile(`\t|\r?\n|\x1b\[(?:0|1|2|3[1-6]|90)m`)
+// unescaped matches what Write does not escape.
+var unescaped = regexp.MustCompile(`\t|\r?\n|\x1b\[(?:0|1|2|3[1-6]|90)m`)
 
 // Write implements [io.Writer].
 func (s *Stream) Write(p []byte) (int, error) {
@@ -54,7 +54,7 @@ func (s *Stream) Write(p []byte) (int, error) {
 			end = i
 		}
 	}
-	shown := s.shown(string(text[:end]))
+	shown := s.escape(string(text[:end]))
 	s.rest = bytes.Clone(text[end:])
 	if _, err := io.WriteString(s.Raw, shown); err != nil {
 		return 0, err
@@ -62,11 +62,11 @@ func (s *Stream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// shown escapes everything in a text that could control a terminal.
-func (s *Stream) shown(text string) string {
+// escape escapes everything in a text that could control a terminal.
+func (s *Stream) escape(text string) string {
 	var b strings.Builder
 	for text != "" {
-		at := own.FindStringIndex(text)
+		at := unescaped.FindStringIndex(text)
 		if at == nil {
 			at = []int{len(text), len(text)}
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestStream: a terminal gets nothing that acts on it, but lines and colors.
+// TestStream: a terminal gets no control characters, except for line breaks and colors.
 func TestStream(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -37,17 +37,17 @@ func TestStream(t *testing.T) {
 				require.NoError(t, err)
 				assert.Equal(t, len(part), n)
 			}
-			assert.Equal(t, want, b.String(), "written in two at %d", at)
+			assert.Equal(t, want, b.String(), "written in two pieces, split at %d", at)
 		}
 	}
 	var b strings.Builder
 	_, err := (&Stream{Raw: &b, Terminal: true}).Write([]byte("\x1b[31mred"))
 	require.NoError(t, err)
-	assert.Equal(t, `\x1b[31mred`, b.String(), "this program has no colors there")
+	assert.Equal(t, `\x1b[31mred`, b.String(), "a stream without colors escapes them")
 	b.Reset()
 	_, err = (&Stream{Raw: &b}).Write([]byte("\x1b]52\xff"))
 	require.NoError(t, err)
-	assert.Equal(t, "\x1b]52\xff", b.String(), "a program gets all as it is")
+	assert.Equal(t, "\x1b]52\xff", b.String(), "a program gets every byte unchanged")
 }
 
 // inEscape reports whether a position is within an escape sequence or a line break, which
@@ -56,24 +56,24 @@ func inEscape(text string, at int) bool {
 	return at > 0 && at < len(text) && (text[at-1] == '\r' || strings.LastIndexByte(text[:at], 0x1b) > strings.LastIndexByte(text[:at], 'm'))
 }
 
-// waysAround lists the functions that write to the terminal without a Stream, or with its
-// Raw, and what they write.
+// waysAround lists the functions that write to the terminal without a Stream, or with
+// Stream.Raw, and says why that is safe.
 var waysAround = map[string]string{
-	"console/console.go:Write":      "what is safe, and a stream that is no terminal",
-	"console/spinner.go:Spin":       "the spinner",
-	"screen/screen.go:SetStreams":   "makes the streams",
-	"files/copy.go:toStdout":        "the content of a file",
-	"files/copy.go:archiveToStdout": "an archive, which is not for a terminal",
-	"cli/emulator.go:underEmulator": "the program's",
-	"cli/guard_unix.go:runGuard":    "puts the terminal back in order",
-	"cli/mcp.go:run":                "a protocol",
-	"cli/processes.go:write":        "what a program has written",
-	"files/progress.go:newBarOf":    "draws over its own line",
-	"cli/readwrite.go:catFile":      "the content of a file",
-	"cli/remote.go:run":             "what a program writes",
-	"cli/rsh.go:remoteShell":        "a protocol",
-	"local/daemon.go:Serve":         "the daemon, whose streams are files",
-	"local/daemon.go:serve":         "the daemon, whose streams are files",
+	"console/console.go:Write":         "escaped text, or a stream that is not a terminal",
+	"console/spinner.go:Spin":          "the spinner",
+	"screen/screen.go:SetStreams":      "makes the streams",
+	"files/copy.go:toStdout":           "the content of a file",
+	"files/copy.go:archiveToStdout":    "an archive, which is not for a terminal",
+	"cli/emulator.go:runUnderEmulator": "the program's",
+	"cli/guard_unix.go:runGuard":       "puts the terminal back in order",
+	"cli/mcp.go:run":                   "a protocol",
+	"cli/processes.go:write":           "what a program has written",
+	"files/progress.go:newBarOf":       "draws over its own line",
+	"cli/readwrite.go:catFile":         "the content of a file",
+	"cli/remote.go:run":                "what a program writes",
+	"cli/rsh.go:remoteShell":           "a protocol",
+	"local/daemon.go:Serve":            "the daemon, whose streams are files",
+	"local/daemon.go:serve":            "the daemon, whose streams are files",
 }
 
 // TestWaysAround finds everything that writes to the terminal without the escaping of a
@@ -114,9 +114,9 @@ func TestWaysAround(t *testing.T) {
 	}))
 	for in := range found {
 		_, ok := waysAround[in]
-		assert.True(t, ok, "%s: write to the Stream itself, or say what this is", in)
+		assert.True(t, ok, "%s: write to the Stream itself, or say in waysAround why this is safe", in)
 	}
 	for in := range waysAround {
-		assert.True(t, found[in], "%s writes nothing around a Stream", in)
+		assert.True(t, found[in], "%s always writes to a Stream: remove it from waysAround", in)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc"
 )
 
-// maxSize limits a file, because it comes from whatever folder the program runs in.
+// maxSize limits the size of a file, because its author may be somebody else.
 const maxSize = 1 << 20
 
 var line = regexp.MustCompile(`(?m)^\s*(?:export\s+)?([\w.-]+)(?:\s*=\s*?|:\s+?)(\s*'(?:\\'|[^'])*'|\s*"(?:\\"|[^"])*"|\s*` + "`(?:\\\\`|[^`])*`" + `|[^#\r\n]+)?[^\S\n]*(?:#.*)?$`)

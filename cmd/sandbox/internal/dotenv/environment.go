@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// Environment is the environment of the process, followed by the .env files of the
-// working directory. The files come from whatever folder the program runs in: they may
-// set credentials and values for sandboxes, but neither the address that receives
-// credentials nor where files are stored.
+// Environment looks up variables in the environment of the process, and in the .env files
+// of the working directory. The author of these files may be somebody else. So they may set
+// credentials and values for sandboxes, but neither the address that receives credentials
+// nor where files are stored.
 type Environment struct {
 	files func() map[string]string
 }
@@ -28,7 +28,7 @@ func NewEnvironment(ignored func(error)) *Environment {
 // Lookup returns a variable of the process.
 func (e *Environment) Lookup(key string) (string, bool) { return os.LookupEnv(key) }
 
-// Getenv is Lookup without saying whether the variable is set.
+// Getenv returns a variable of the process, or "" if it is not set.
 func (e *Environment) Getenv(key string) string { return os.Getenv(key) }
 
 // LookupAll returns a variable of the process or else of the files.

@@ -62,7 +62,7 @@ type Copy struct {
 	O              *CopyOptions
 	From, To       Location
 	Several        bool
-	Source, Target *sandbox.Sandbox // nil for a path here
+	Source, Target *sandbox.Sandbox // nil for a local path
 }
 
 // Run copies the source.
@@ -77,14 +77,14 @@ func (c *Copy) Run(ctx context.Context) error {
 	case c.Target == nil:
 		return c.download(ctx)
 	}
-	return c.across(ctx)
+	return c.betweenSandboxes(ctx)
 }
 
 func isDirError(err error) bool { return errors.Is(err, syscall.EISDIR) }
 
 // fromStream uploads a stream to a file.
 func (c *Copy) fromStream(ctx context.Context, r io.Reader, to string) error {
-	if have, err := c.keeps(ctx, to); have || err != nil {
+	if have, err := c.mustKeep(ctx, to); have || err != nil {
 		return err
 	}
 	bar := newBar(c.Screen, path.Base(to), c.O, -1)
@@ -101,7 +101,7 @@ func (c *Copy) fromStream(ctx context.Context, r io.Reader, to string) error {
 }
 
 func (c *Copy) toStdout(ctx context.Context) error {
-	if c.From.content() {
+	if c.From.meansContent() {
 		return c.archiveToStdout(ctx, c.From.Path, ".")
 	}
 	r, err := OpenRemote(ctx, c.Source.FS(), c.From.Path)
@@ -117,7 +117,8 @@ func (c *Copy) toStdout(ctx context.Context) error {
 	return err
 }
 
-// archiveToStdout writes an entry of a directory as a tar archive.
+// archiveToStdout writes the file or directory name of dir to standard output as a tar
+// archive.
 func (c *Copy) archiveToStdout(ctx context.Context, dir, name string) error {
 	if c.Screen.Out.Terminal {
 		return screen.WithHint(line.Usagef("a directory goes to standard output as an archive, which is not for a terminal"), "%s | tar -t", screen.Try("cp %s -", line.ShellWord(c.From.String())))
@@ -134,7 +135,7 @@ func (c *Copy) archiveToStdout(ctx context.Context, dir, name string) error {
 	found, only := coreutils.PackFaults(coreutils.Result{ExitCode: result.ExitCode, Stderr: stderr.String()})
 	changed := &sandbox.ChangedError{Path: c.From.Path}
 	for _, f := range found {
-		filledUp := f.Zeros > 0 || f.ReadOnly >= 0 // what was written can't be corrected
+		filledUp := f.Zeros > 0 || f.ReadOnly >= 0 // the archive already contains zeros instead of the file's content
 		only = only && !filledUp && f.Name != name
 		switch f.Kind {
 		case coreutils.Changed:
@@ -151,7 +152,8 @@ func (c *Copy) archiveToStdout(ctx context.Context, dir, name string) error {
 	return changed
 }
 
-// archiveScript writes an entry of a directory as an archive.
+// archiveScript is a shell script that writes the entry $2 of the directory $1 as an
+// archive, in base64.
 const archiveScript = `set -o pipefail; cd -- "$1" && tar --format=posix --quoting-style=escape -cf - -- "$2" | base64 -w 8192`
 
 // decodeBase64 returns a writer that decodes its input, and a function that waits until
@@ -170,14 +172,14 @@ func decodeBase64(out io.Writer) (io.Writer, func() error) {
 	}
 }
 
-// across copies from one sandbox to another, or within one.
-func (c *Copy) across(ctx context.Context) error {
+// betweenSandboxes copies from one sandbox to another, or within one.
+func (c *Copy) betweenSandboxes(ctx context.Context) error {
 	r, err := OpenRemote(ctx, c.Source.FS(), c.From.Path)
-	if isDirError(err) || err == nil && c.From.content() {
+	if isDirError(err) || err == nil && c.From.meansContent() {
 		if r != nil {
 			r.Close()
 		}
-		return c.acrossDir(ctx)
+		return c.betweenSandboxesDir(ctx)
 	}
 	if err != nil {
 		return c.Missing(err)
@@ -187,7 +189,7 @@ func (c *Copy) across(ctx context.Context) error {
 	if to.intoDir() || c.Several || c.remoteDir(ctx, to.Path) {
 		to = to.within(c.From.base())
 	}
-	if have, err := c.keeps(ctx, to.Path); have || err != nil {
+	if have, err := c.mustKeep(ctx, to.Path); have || err != nil {
 		return err
 	}
 	info, err := c.Source.FS().Stat(ctx, c.From.Path)
@@ -208,8 +210,9 @@ func (c *Copy) across(ctx context.Context) error {
 	return w.Close()
 }
 
-// acrossDir copies a directory through a temporary local one.
-func (c *Copy) acrossDir(ctx context.Context) error {
+// betweenSandboxesDir copies a directory from one sandbox to another through a temporary local
+// directory.
+func (c *Copy) betweenSandboxesDir(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "sandbox-cp-*")
 	if err != nil {
 		return err
@@ -225,13 +228,13 @@ func (c *Copy) acrossDir(ctx context.Context) error {
 		return c.Missing(err)
 	}
 	to := c.To
-	if !c.From.content() && (to.intoDir() || c.Several || c.remoteDir(ctx, to.Path)) {
+	if !c.From.meansContent() && (to.intoDir() || c.Several || c.remoteDir(ctx, to.Path)) {
 		to = to.within(c.From.base())
 	}
 	bar := newDirBar(ctx, c.Screen, dir, &CopyOptions{Progress: c.O.Progress, NoProgress: c.O.NoProgress})
 	defer bar.done()
 	o := &sandbox.UploadOptions{Progress: bar.update, OutsideLinks: true}
-	if err := c.excludeThere(ctx, to.Path, o); err != nil {
+	if err := c.excludeExisting(ctx, to.Path, o); err != nil {
 		return err
 	}
 	return cmp.Or(c.Target.FS().UploadDir(ctx, dir, to.Path, o), err)
@@ -245,12 +248,12 @@ func (l *leftOut) add(name string) { *l = append(*l, name) }
 // warn warns about the omitted files, if any.
 func (l leftOut) warn(a *screen.Screen) {
 	if len(l) > 0 {
-		a.Warn("left out: "+some(l), "--outside-links keeps links that lead out of the directory, and --dot-git files that Git or an editor would run; sockets, pipes and devices can't be copied")
+		a.Warn("left out: "+firstNames(l), "--outside-links keeps links that lead out of the directory, and --dot-git files that Git or an editor would run; sockets, pipes and devices can't be copied")
 	}
 }
 
-// some lists the first of several names.
-func some(names []string) string {
+// firstNames lists the first names, and says how many more there are.
+func firstNames(names []string) string {
 	const shown = 10
 	text := redact.Printable(strings.Join(names[:min(len(names), shown)], ", "))
 	if more := len(names) - shown; more > 0 {

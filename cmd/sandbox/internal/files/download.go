@@ -24,17 +24,17 @@ import (
 func (c *Copy) download(ctx context.Context) error {
 	to := c.To
 	into := to.intoDir() || c.Several || isLocalDir(to.Path)
-	if into && !c.From.content() {
+	if into && !c.From.meansContent() {
 		to = to.within(c.From.base())
 	}
-	// A destination with a slash at its end must exist for a file. For a directory it is
-	// created.
+	// If the destination ends with a slash, it must already exist for a file. For a
+	// directory, it is created.
 	if c.O.Mkdir || into && (isLocalDir(filepath.Dir(to.Path)) || c.remoteIsDir(ctx)) {
 		if err := os.MkdirAll(filepath.Dir(to.Path), 0o777); err != nil {
 			return err
 		}
 	}
-	if c.From.content() {
+	if c.From.meansContent() {
 		return c.downloadDir(ctx, to.Path)
 	}
 	if c.O.NoClobber {
@@ -79,8 +79,8 @@ func (c *Copy) downloadInto(ctx context.Context, name string, place localfile.Pl
 	return errors.Join(err, w.Close())
 }
 
-// downloadFile downloads a file with its permissions and time. A new file must not be
-// visible before it has them.
+// downloadFile downloads a file with its permissions and its time. A new file appears only
+// when it has both.
 func (c *Copy) downloadFile(ctx context.Context, name string, at localfile.Place) error {
 	to, place := at.Path, at.Path
 	if at.Info == nil {

@@ -15,7 +15,7 @@ import (
 // Location is the source or destination of a copy: a local path, a path in a sandbox, or
 // a standard stream.
 type Location struct {
-	Sandbox string // empty for a path here
+	Sandbox string // empty for a local path
 	Path    string
 	Stream  bool // "-"
 }
@@ -56,8 +56,8 @@ func (l Location) intoDir() bool {
 		l.Sandbox == "" && strings.HasSuffix(l.Path, string(filepath.Separator))
 }
 
-// NamesFile refuses a path that requests a directory, because a stream would have no name
-// there.
+// NamesFile returns an error if the path requests a directory. A stream has no name for a
+// file in it.
 func (l Location) NamesFile() error {
 	if l.intoDir() {
 		return line.Usagef("standard input needs the name of a file, not of a directory")
@@ -65,9 +65,9 @@ func (l Location) NamesFile() error {
 	return nil
 }
 
-// content reports whether the path means the content of a directory and not the directory
-// itself.
-func (l Location) content() bool {
+// meansContent reports whether the path means the content of a directory, and not the
+// directory itself.
+func (l Location) meansContent() bool {
 	return strings.HasSuffix(l.Path, "/.") || l.Path == "." || l.Sandbox == "" && strings.HasSuffix(l.Path, string(filepath.Separator)+".")
 }
 

@@ -26,8 +26,8 @@ type bar struct {
 	done   func()
 }
 
-// The progress of a transfer is shown after progressAfter, and then at this interval.
-// Where a line can't be overwritten, it is shown less often.
+// A transfer shows its progress after progressAfter, and then every progressEvery. Where a
+// line can't be overwritten, it prints a line every progressLines.
 const (
 	progressAfter = 300 * time.Millisecond
 	progressEvery = 100 * time.Millisecond
@@ -111,11 +111,11 @@ func newBarOf(s *screen.Screen, p *progress, o *CopyOptions) bar {
 // progress is the state of a transfer.
 type progress struct {
 	mu    sync.Mutex
-	name  string // of the file, if it is one
+	name  string // of the file; empty for a directory
 	begun time.Time
 
-	path        string // of the current file
-	files, all  int    // begun and in total; all is 0 if it is unknown
+	path        string // the current file
+	files, all  int    // how many files were begun, and how many there are, or 0 if that is unknown
 	done, total int64
 }
 
@@ -136,7 +136,8 @@ func (p *progress) note(now sandbox.Progress) {
 	}
 }
 
-// fileCost is the size that a file in a directory counts in addition to its own.
+// fileCost is added to the size of each file of a directory to compute the progress,
+// because small files take time, too.
 const fileCost = 16 << 10
 
 // barWidth is the width of the bar if there is room.
@@ -156,7 +157,7 @@ func (p *progress) line(now time.Time, width int) string {
 		}
 		percent = fmt.Sprintf("%3.0f%%", 100*share)
 		if share > 0 {
-			figures += ", " + left(time.Duration(float64(took)*(1-share)/share))
+			figures += ", " + remainingTime(time.Duration(float64(took)*(1-share)/share))
 		}
 	}
 	what := redact.Printable(p.name)
@@ -195,8 +196,8 @@ func withoutEmpty(parts []string) (out []string) {
 	return out
 }
 
-// left formats the remaining time.
-func left(d time.Duration) string {
+// remainingTime formats the remaining time.
+func remainingTime(d time.Duration) string {
 	switch {
 	case d < time.Minute:
 		return fmt.Sprintf("%.0f s left", math.Ceil(d.Seconds()))

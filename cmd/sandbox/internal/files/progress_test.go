@@ -47,6 +47,6 @@ func TestProgressLine(t *testing.T) {
 		assert.Equal(t, row.want, got)
 	}
 	for d, want := range map[time.Duration]string{100 * time.Millisecond: "1 s left", 90 * time.Second: "2 min left", 3 * time.Hour: "3 h left"} {
-		assert.Equal(t, want, left(d))
+		assert.Equal(t, want, remainingTime(d))
 	}
 }

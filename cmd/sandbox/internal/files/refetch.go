@@ -28,7 +28,7 @@ type remoteFile struct {
 	name  string
 
 	body     *sandbox.FileReader
-	size     int64 // the minimum
+	size     int64 // the file is complete only if it has this many bytes
 	read     int64
 	sum      hash.Hash
 	attempts int
@@ -37,13 +37,13 @@ type remoteFile struct {
 
 // OpenRemote opens a file of a sandbox. The caller closes it.
 func OpenRemote(ctx context.Context, files *sandbox.FileSystem, name string) (*remoteFile, error) {
-	body, err := files.Open(ctx, name, &sandbox.OpenOptions{NoSizeCheck: true}) // checked below, and fetched again
+	body, err := files.Open(ctx, name, &sandbox.OpenOptions{NoSizeCheck: true}) // Read checks the size itself, and fetches the file again
 	if err != nil {
 		return nil, err
 	}
 	f := &remoteFile{ctx: ctx, files: files, name: name, body: body, size: body.Size(), sum: sha256.New(), attempts: 1}
 	if f.size < 0 {
-		// A response without a length may be cut off unnoticed.
+		// Without a length, a response that is cut off would look complete.
 		if info, err := files.Stat(ctx, name); err == nil && info.Mode().IsRegular() {
 			f.size = info.Size()
 		}
@@ -74,7 +74,8 @@ func (f *remoteFile) Read(p []byte) (int, error) {
 	return 0, f.err
 }
 
-// reopen requests the file again and skips the part before cause interrupted it.
+// reopen requests the file again and skips the part that was already read. cause is the
+// error that interrupted the reading.
 func (f *remoteFile) reopen(cause error) error {
 	for ; f.attempts < fetchAttempts; f.attempts++ {
 		select {

@@ -30,7 +30,7 @@ func (c *Copy) upload(ctx context.Context) error {
 		to = to.within(c.From.base())
 	}
 	if mode := info.Mode(); mode&(fs.ModeNamedPipe|fs.ModeCharDevice) != 0 {
-		f, err := os.Open(c.From.Path) // as "<(command)" of a shell is
+		f, err := os.Open(c.From.Path) // such as <(command) in a shell
 		if err != nil {
 			return err
 		}
@@ -53,17 +53,17 @@ func (c *Copy) upload(ctx context.Context) error {
 	return err
 }
 
-// wholeSize is the size from which a file is written under a temporary name and then
-// renamed. A smaller file needs one request, which is too short to be interrupted.
-const wholeSize = 1 << 20
+// A file of at least renameSize is written under a temporary name and then renamed. A
+// smaller file needs only one short request, which is hardly ever interrupted.
+const renameSize = 1 << 20
 
 func (c *Copy) uploadFile(ctx context.Context, to string, info fs.FileInfo) error {
-	if have, err := c.keeps(ctx, to); have || err != nil {
+	if have, err := c.mustKeep(ctx, to); have || err != nil {
 		return err
 	}
 	bar := newBar(c.Screen, c.From.base(), c.O, info.Size())
 	defer bar.done()
-	if info.Size() < wholeSize {
+	if info.Size() < renameSize {
 		return c.writeFile(ctx, to, info, bar)
 	}
 	files := c.Target.FS()
@@ -80,7 +80,7 @@ func (c *Copy) uploadFile(ctx context.Context, to string, info fs.FileInfo) erro
 		err = files.Rename(ctx, part, to)
 	}
 	if err != nil {
-		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 		defer cancel()
 		_ = files.Remove(late, part) // it may not be there
 	}
@@ -95,25 +95,26 @@ func (c *Copy) writeFile(ctx context.Context, to string, info fs.FileInfo, bar b
 	defer f.Close()
 	mode := info.Mode().Perm()
 	return c.Target.WriteFiles(ctx, []sandbox.File{{
-		Path: to, Mode: &mode, ModTime: info.ModTime(), Reader: io.NewSectionReader(f, 0, info.Size()), // as long as it was
+		Path: to, Mode: &mode, ModTime: info.ModTime(), Reader: io.NewSectionReader(f, 0, info.Size()), // not more, even if the file has grown
 	}}, &sandbox.WriteFilesOptions{Progress: bar.update})
 }
 
-// cleanupTime limits the removal of a partial file.
-const cleanupTime = 30 * time.Second
+// cleanupTimeout limits the time for removing a partial file.
+const cleanupTimeout = 30 * time.Second
 
-// keeps reports whether a path exists in the sandbox and must not be replaced.
-func (c *Copy) keeps(ctx context.Context, to string) (bool, error) {
+// mustKeep reports whether --no-clobber is set and the path exists in the sandbox.
+func (c *Copy) mustKeep(ctx context.Context, to string) (bool, error) {
 	if !c.O.NoClobber {
 		return false, nil
 	}
 	return c.Target.FS().Exists(ctx, to)
 }
 
-// uploadDir copies a directory into an existing one, or as the destination.
+// uploadDir copies a directory to the destination, or into the destination if that is a
+// directory.
 func (c *Copy) uploadDir(ctx context.Context) error {
 	to := c.To
-	if !c.From.content() {
+	if !c.From.meansContent() {
 		if abs, err := filepath.Abs(c.From.Path); err == nil && (c.Several || to.intoDir() || c.remoteDir(ctx, to.Path)) {
 			to = to.within(filepath.Base(abs))
 		}
@@ -124,7 +125,7 @@ func (c *Copy) uploadDir(ctx context.Context) error {
 	o := &sandbox.UploadOptions{
 		Exclude: c.O.Exclude, Include: c.O.Include, OutsideLinks: c.O.OutsideLinks, LeftOut: left.add, Progress: bar.update,
 	}
-	err := c.excludeThere(ctx, to.Path, o)
+	err := c.excludeExisting(ctx, to.Path, o)
 	if err != nil {
 		return err
 	}
@@ -138,9 +139,9 @@ func (c *Copy) uploadDir(ctx context.Context) error {
 	return err
 }
 
-// excludeThere excludes the files that the sandbox already has, with --no-clobber.
-func (c *Copy) excludeThere(ctx context.Context, to string, o *sandbox.UploadOptions) error {
-	have, err := c.keeps(ctx, to)
+// With --no-clobber, excludeExisting excludes the files that already exist in the sandbox.
+func (c *Copy) excludeExisting(ctx context.Context, to string, o *sandbox.UploadOptions) error {
+	have, err := c.mustKeep(ctx, to)
 	if err != nil || !have {
 		return err
 	}
@@ -153,16 +154,16 @@ func (c *Copy) excludeThere(ctx context.Context, to string, o *sandbox.UploadOpt
 func filesIn(dir fs.FS) (patterns []string, err error) {
 	err = fs.WalkDir(dir, ".", func(name string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
-			patterns = append(patterns, literal(name))
+			patterns = append(patterns, literalPattern(name))
 		}
 		return err
 	})
 	return patterns, err
 }
 
-// literal returns a pattern that matches only the path. A slash at its start keeps a
+// literalPattern returns a pattern that matches only the path. A slash at its start keeps a
 // single name from matching in every directory.
-func literal(name string) string {
+func literalPattern(name string) string {
 	return "/" + strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(name)
 }
 
@@ -183,7 +184,7 @@ func (f following) ReadDir(name string) ([]fs.DirEntry, error) {
 		}
 		info, err := fs.Stat(f.FS, strings.TrimPrefix(name+"/"+e.Name(), "./"))
 		if err != nil {
-			continue // the copy names a link that it can't follow
+			continue // keep the link: the copy reports that it can't follow it
 		}
 		entries[i] = renamed{fs.FileInfoToDirEntry(info), e.Name()}
 	}

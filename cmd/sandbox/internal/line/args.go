@@ -10,45 +10,45 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// OwnWords marks commands whose arguments end in the command line of another program. Its
-// value is the number of arguments before that. Options after them are not read.
+// OwnWords is the annotation of commands, such as exec, whose arguments end with the
+// command line of another program. Its value is the number of arguments before that command
+// line. Options in the command line are not read.
 const OwnWords = "own words"
 
-// reader reads a command line once, by the options of its command. Only completions read
-// options in another way.
+// reader reads one command line. Completions do not use it, but cobra's parser.
 type reader struct {
-	cmd  *cobra.Command
-	path []string // the words of the command
-	all  func(word string) bool
+	cmd        *cobra.Command
+	path       []string // the words of the command
+	takesValue func(word string) bool
 
-	words []string // arguments
-	taken []string // options after the command of run that are the sandbox's
-	help  bool
+	words      []string // arguments
+	runOptions []string // options after the program of run that run itself has read
+	help       bool
 
 	given map[*pflag.Flag]string // NAME=VALUE as it was given
 }
 
 func newReader(root *cobra.Command) *reader {
-	return &reader{cmd: root, all: valueOptions(root), given: map[*pflag.Flag]string{}}
+	return &reader{cmd: root, takesValue: valueOptions(root), given: map[*pflag.Flag]string{}}
 }
 
 // Arrange reads a command line. It sets the options of the command, wherever they stand,
 // and returns the words of the command with its arguments. So "sandbox --name x create"
 // is "sandbox create --name x", and "exec box --sudo ls" is "exec --sudo -- box ls".
-func Arrange(root *cobra.Command, args []string) (out, taken []string, err error) {
+func Arrange(root *cobra.Command, args []string) (out, runOptions []string, err error) {
 	l := newReader(root)
 	moved, rest := l.find(args)
 	if err := l.read(moved, rest); err != nil {
 		return nil, nil, err
 	}
-	// Help would hide that the command does not exist.
+	// Show no help for a command that does not exist: it would hide the mistake.
 	if l.help && (!l.cmd.HasSubCommands() || len(l.words) == 0) {
 		if err := l.cmd.Flags().Set("help", "true"); err != nil {
 			return nil, nil, err
 		}
 	}
 	l.cmd.DisableFlagParsing = true // nothing is left to be parsed
-	return append(append([]string{}, l.path...), l.words...), l.taken, nil
+	return append(append([]string{}, l.path...), l.words...), l.runOptions, nil
 }
 
 // ownWordsOf returns how many arguments of a command come before the command line of
@@ -75,7 +75,7 @@ func (l *reader) find(args []string) (moved, rest []string) {
 		}
 		if strings.HasPrefix(word, "-") && word != "-" {
 			n := 1
-			if l.all(word) && len(rest) > 1 {
+			if l.takesValue(word) && len(rest) > 1 {
 				n = 2
 			}
 			moved = append(moved, rest[:n]...)
@@ -101,8 +101,8 @@ func Child(cmd *cobra.Command, word string) *cobra.Command {
 	return nil
 }
 
-// valueOptions returns a function that reports whether an option takes a value. It looks
-// at the options of all commands: those before the command are read when it is not known.
+// valueOptions returns a function that reports whether an option takes a value. It knows
+// the options of all commands, because an option can come before the command.
 func valueOptions(root *cobra.Command) func(word string) bool {
 	names := map[string]bool{}
 	var visit func(*cobra.Command)
@@ -142,7 +142,7 @@ var Negative = regexp.MustCompile(`^-\d+$`)
 
 // read sets options and collects arguments. moved are the words before the command.
 func (l *reader) read(moved, rest []string) error {
-	l.cmd.InheritedFlags() // which become the command's
+	l.cmd.InheritedFlags() // this adds them to the command's own
 	for len(moved) > 0 {
 		n, err := l.option(moved)
 		if err != nil {
@@ -162,7 +162,7 @@ func (l *reader) read(moved, rest []string) error {
 			if !foreign || len(l.words) == own {
 				l.words, rest = append(l.words, rest...), nil
 			}
-		case !dash && strings.HasPrefix(word, "-") && word != "-" && !l.number(word):
+		case !dash && strings.HasPrefix(word, "-") && word != "-" && !l.isNumber(word):
 			n, err := l.sshOption(rest)
 			if n == 0 && err == nil {
 				n, err = l.option(rest)
@@ -171,7 +171,7 @@ func (l *reader) read(moved, rest []string) error {
 				return err
 			}
 			rest = rest[min(n, len(rest)):]
-		case l.cmd.HasSubCommands() && len(l.words) == 0: // the options of an unknown command are unknown
+		case l.cmd.HasSubCommands() && len(l.words) == 0: // drop the options: those of an unknown command are not known
 			l.help = slices.Contains(rest, "--help") || slices.Contains(rest, "-h")
 			l.words = slices.DeleteFunc(slices.Clone(rest), func(w string) bool { return strings.HasPrefix(w, "-") })
 			rest = nil
@@ -179,7 +179,7 @@ func (l *reader) read(moved, rest []string) error {
 			l.words, rest = append(l.words, word), rest[1:]
 			if own == 0 && !dash {
 				var err error
-				if rest, err = l.late(rest); err != nil {
+				if rest, err = l.lateOptions(rest); err != nil {
 					return err
 				}
 			}
@@ -191,17 +191,17 @@ func (l *reader) read(moved, rest []string) error {
 	return nil
 }
 
-// number reports whether a word is a negative number and not an option.
-func (l *reader) number(word string) bool {
-	return Negative.MatchString(word) && l.short(word[1]) == nil && l.cmd.Annotations[ssh] == ""
+// isNumber reports whether a word is a negative number and not an option.
+func (l *reader) isNumber(word string) bool {
+	return Negative.MatchString(word) && l.shortOption(word[1]) == nil && l.cmd.Annotations[ssh] == ""
 }
 
-func (l *reader) long(name string) *pflag.Flag {
+func (l *reader) longOption(name string) *pflag.Flag {
 	name = string(l.cmd.Root().GlobalNormalizationFunc()(nil, name))
 	return l.cmd.Flag(name)
 }
 
-func (l *reader) short(c byte) (found *pflag.Flag) {
+func (l *reader) shortOption(c byte) (found *pflag.Flag) {
 	look := func(f *pflag.Flag) {
 		if f.Shorthand == string(c) {
 			found = f
@@ -220,23 +220,23 @@ func (l *reader) option(words []string) (int, error) {
 	word := words[0]
 	if text, long := strings.CutPrefix(word, "--"); long {
 		name, value, with := strings.Cut(text, "=")
-		f := l.long(name)
+		f := l.longOption(name)
 		switch {
 		case f == nil:
-			return 0, l.unknown(name, "unknown flag: --"+name)
+			return 0, l.unknownOption(name, "unknown flag: --"+name)
 		case with:
 			return 1, l.set(f, name, value)
 		case f.NoOptDefVal != "":
 			return 1, l.set(f, name, f.NoOptDefVal)
 		case len(words) < 2:
-			return 0, l.refuse("flag needs an argument: --" + name)
+			return 0, l.usageError("flag needs an argument: --" + name)
 		}
 		return 2, l.set(f, name, words[1])
 	}
 	for i := 1; i < len(word); i++ {
-		f := l.short(word[i])
+		f := l.shortOption(word[i])
 		if f == nil {
-			return 0, l.unknown(word[i:i+1], fmt.Sprintf("unknown shorthand flag: %q in %s", word[i], word))
+			return 0, l.unknownOption(word[i:i+1], fmt.Sprintf("unknown shorthand flag: %q in %s", word[i], word))
 		}
 		value, with := strings.CutPrefix(word[i+1:], "=")
 		switch {
@@ -247,7 +247,7 @@ func (l *reader) option(words []string) (int, error) {
 				return 0, err
 			}
 		case len(words) < 2:
-			return 0, l.refuse(fmt.Sprintf("flag needs an argument: %q in %s", word[i], word))
+			return 0, l.usageError(fmt.Sprintf("flag needs an argument: %q in %s", word[i], word))
 		default:
 			return 2, l.set(f, f.Name, words[1])
 		}
@@ -257,7 +257,7 @@ func (l *reader) option(words []string) (int, error) {
 
 // set sets an option, unless it was already set to the same value under its other name.
 func (l *reader) set(f *pflag.Flag, name, value string) error {
-	if repeated, err := l.note(f, name, value); repeated || err != nil {
+	if repeated, err := l.checkRepeated(f, name, value); repeated || err != nil {
 		return err
 	}
 	if f.Name == "help" {
@@ -265,18 +265,18 @@ func (l *reader) set(f *pflag.Flag, name, value string) error {
 		return nil
 	}
 	if err := f.Value.Set(value); err != nil {
-		return l.refuse("--" + f.Name + ": " + err.Error())
+		return l.usageError("--" + f.Name + ": " + err.Error())
 	}
 	f.Changed = true
 	return nil
 }
 
-func (l *reader) refuse(message string) error {
+func (l *reader) usageError(message string) error {
 	return &UsageError{Message: l.cmd.CommandPath() + ": " + message, Hint: MoreAbout(l.cmd)}
 }
 
-// unknown returns the error for an unknown option.
-func (l *reader) unknown(name, message string) error {
+// unknownOption returns the error for an unknown option.
+func (l *reader) unknownOption(name, message string) error {
 	hint := MoreAbout(l.cmd)
 	if len(name) == 1 { // of a word such as -x, or -xyz
 		hint = "-- comes before words that are not options"
@@ -284,9 +284,9 @@ func (l *reader) unknown(name, message string) error {
 	return &UsageError{Message: l.cmd.CommandPath() + ": " + message, Hint: hint}
 }
 
-// note refuses an option that is given more than once but may not be. It accepts the same
-// value under another name of the option, and then returns true.
-func (l *reader) note(f *pflag.Flag, name, value string) (repeated bool, err error) {
+// checkRepeated returns an error if an option is repeated that may be given only once. It
+// accepts a repetition with the same value under another name, and then returns true.
+func (l *reader) checkRepeated(f *pflag.Flag, name, value string) (repeated bool, err error) {
 	if _, once := f.Value.(interface{ once() }); !once {
 		return false, nil
 	}
@@ -308,7 +308,7 @@ func (l *reader) terminalOrTag(words []string) (n int, err error) {
 	if l.cmd.Name() != "run" || l.cmd.Parent() != l.cmd.Root() {
 		return 0, nil
 	}
-	set := func(name, value string) error { return l.set(l.long(name), name, value) }
+	set := func(name, value string) error { return l.set(l.longOption(name), name, value) }
 	word := words[0]
 	switch {
 	case word == "-t" && len(words) > 1 && isPair(words[1]):
@@ -331,8 +331,8 @@ func (l *reader) terminalOrTag(words []string) (n int, err error) {
 // then, after a space, the others.
 const ssh = "ssh"
 
-// sshOption reads an option with ssh's meaning, after the word of such a command. It
-// returns how many words the option takes, or 0 if it is not one.
+// sshOption reads an option of ssh, if the command accepts those. It returns how many words
+// the option takes, or 0 if it is not an option of ssh.
 func (l *reader) sshOption(words []string) (n int, err error) {
 	valued, plain, is := strings.Cut(l.cmd.Annotations[ssh], " ")
 	if !is || strings.HasPrefix(words[0], "--") {
@@ -343,11 +343,11 @@ func (l *reader) sshOption(words []string) (n int, err error) {
 		case strings.ContainsRune(plain, c):
 			n = 1
 		case !strings.ContainsRune(valued, c):
-			return 0, nil // option reads it, or refuses it
+			return 0, nil // not an option of ssh: the method option reads or refuses it
 		case i+2 < len(words[0]):
 			return 1, nil
 		case len(words) < 2:
-			return 0, l.refuse(fmt.Sprintf("flag needs an argument: %q in %s", c, words[0]))
+			return 0, l.usageError(fmt.Sprintf("flag needs an argument: %q in %s", c, words[0]))
 		default:
 			return 2, nil
 		}
@@ -359,15 +359,15 @@ func isPair(word string) bool {
 	return !strings.HasPrefix(word, "-") && strings.Contains(word, "=")
 }
 
-// late reads long options of the sandbox that directly follow the command, as the
-// official CLI does: "run echo --timeout 5m hello".
-func (l *reader) late(rest []string) ([]string, error) {
+// lateOptions reads long options of run that directly follow the program, as the official
+// CLI does: "run echo --timeout 5m hello".
+func (l *reader) lateOptions(rest []string) ([]string, error) {
 	if l.cmd.Name() != "run" {
 		return rest, nil
 	}
 	for len(rest) > 0 && strings.HasPrefix(rest[0], "--") && len(rest[0]) > 2 {
 		name, _, with := strings.Cut(rest[0][2:], "=")
-		f := l.long(name)
+		f := l.longOption(name)
 		if f == nil || f.Name == "help" || !with && f.NoOptDefVal == "" && len(rest) < 2 {
 			break
 		}
@@ -375,7 +375,7 @@ func (l *reader) late(rest []string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.taken = append(l.taken, rest[:n]...)
+		l.runOptions = append(l.runOptions, rest[:n]...)
 		rest = rest[n:]
 	}
 	return rest, nil

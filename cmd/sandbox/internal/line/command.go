@@ -16,18 +16,18 @@ import (
 type Command struct {
 	Name    string
 	Aliases []string
-	Near    []string // its names in other programs
+	Near    []string // names of this command in other programs, for suggestions
 	Title   string   // its group on the main page; "" for official commands
 	First   bool     // whether the first page lists it
 	Hidden  bool
 	Short   string // what it does, in a line
-	Long    string // the same at more length, if there is more to say
+	Long    string // what it does, in detail; "" if Short says everything
 	Args    []Argument
-	Check   cobra.PositionalArgs // replaces the check that Args define
+	Check   cobra.PositionalArgs // checks the arguments instead of Args
 	Options func(*pflag.FlagSet)
 	Example string // a line, without the program's name
 	Account account
-	Doc     any // a value of the type that --json writes; nil if the output is a program's
+	Doc     any // a value of the type that --json writes; nil if the command writes no document
 	Run     func(cmd *cobra.Command, args []string) error
 
 	// Foreign is the number of arguments before the command line of another program, whose
@@ -39,7 +39,7 @@ type Command struct {
 
 	Sub []*Command
 
-	Cobra *cobra.Command // made from it
+	Cobra *cobra.Command // the result of Build
 }
 
 // account says which account a command uses.
@@ -55,7 +55,7 @@ type Argument struct {
 	Name     string
 	Text     string
 	Optional bool
-	Several  bool // it can be given more than once, or not at all
+	Several  bool // any number of arguments, or none
 	Parse    func(string) error
 	Values   []string // the values that completions offer
 	Sandbox  string   // not empty for the name of a sandbox; completions add it to the name
@@ -104,7 +104,7 @@ func (c *Command) Build(complete func(*Command) cobra.CompletionFunc) *cobra.Com
 	}
 	if c.Foreign != "" {
 		cmd.Annotations[OwnWords] = c.Foreign
-		cmd.Flags().SetInterspersed(false) // for completions
+		cmd.Flags().SetInterspersed(false) // for cobra's parser, which only completions use
 	}
 	if c.SSH != "" {
 		cmd.Annotations[ssh] = c.SSH
@@ -112,12 +112,12 @@ func (c *Command) Build(complete func(*Command) cobra.CompletionFunc) *cobra.Com
 	if c.Options != nil {
 		c.Options(cmd.Flags())
 	}
-	cmd.Flags().BoolP("help", "h", false, "Show this page") // InitDefaultHelpFlag would merge the options of each
+	cmd.Flags().BoolP("help", "h", false, "Show this page") // cobra's InitDefaultHelpFlag would merge the options of all parents
 	for _, s := range c.Sub {
 		cmd.AddCommand(s.Build(complete))
 	}
 	if c.Sub != nil {
-		group(cmd)
+		makeGroup(cmd)
 	} else {
 		cmd.Use += c.Usage()
 	}
@@ -171,9 +171,9 @@ func (c *Command) Find(word string) *Command {
 	return nil
 }
 
-// group makes a command that only has subcommands show its help. It refuses any word that
+// makeGroup makes a command that only has subcommands show its help. It refuses any word that
 // is not a subcommand.
-func group(cmd *cobra.Command) {
+func makeGroup(cmd *cobra.Command) {
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.SuggestionsMinimumDistance = 1
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -194,7 +194,7 @@ func CompleteOptions(cmd *cobra.Command, flags *pflag.FlagSet) {
 	flags.VisitAll(func(f *pflag.Flag) {
 		kind := strings.ToLower(f.Value.Type())
 		if f.NoOptDefVal == "" && !strings.Contains(kind, "file") && !strings.Contains(kind, "path") && kind != "dir" {
-			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(f.Annotations[ChoicesAnnotation], cobra.ShellCompDirectiveNoFileComp)) // it has none yet
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(f.Annotations[ChoicesAnnotation], cobra.ShellCompDirectiveNoFileComp)) // fails only if the option already has a function
 		}
 	})
 }

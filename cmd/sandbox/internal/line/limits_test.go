@@ -9,8 +9,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// TestLimitsAgree: the command line accepts the values within the table of limits and
-// refuses others. Package fields has this test for the client and the emulator.
+// TestLimitsAgree: the command line accepts values within the table of limits and refuses
+// others. Package fields tests the client and the emulator with the same table.
 func TestLimitsAgree(t *testing.T) {
 	t.Parallel()
 	for name, l := range map[string]struct {

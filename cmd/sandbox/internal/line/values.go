@@ -121,8 +121,9 @@ func Options[T any](flags *pflag.FlagSet, target *[]T, name, short, kind, usage 
 
 // The parsers of the values of options and arguments.
 
-// ParseText reads a text. It refuses an empty one, which may come from an unset variable:
-// it must not select another account, all sandboxes, or every address to listen on.
+// ParseText reads a text. It refuses an empty text, which may come from an unset variable.
+// Otherwise that could select another account, all sandboxes, or every address to listen
+// on.
 func ParseText(s string) (string, error) {
 	if s == "" {
 		return "", errors.New("it is empty; leave it out for the default")
@@ -130,7 +131,7 @@ func ParseText(s string) (string, error) {
 	return s, nil
 }
 
-// ParseAny reads a text that may be empty in the official CLI.
+// ParseAny reads a text that may be empty, as in the official CLI.
 func ParseAny(s string) (string, error) { return s, nil }
 
 // Statuses are the states of a sandbox.
@@ -139,7 +140,8 @@ var Statuses = []string{
 	string(sandbox.StatusSnapshotting), string(sandbox.StatusFailed), string(sandbox.StatusAborted),
 }
 
-// ParseStatuses reads a list of statuses. An unknown one would be waited for forever.
+// ParseStatuses reads a list of statuses. It refuses an unknown status, because no sandbox
+// ever has it.
 func ParseStatuses(s string) (string, error) {
 	for status := range strings.SplitSeq(s, ",") {
 		if _, err := parseOneOf(Statuses...)(status); err != nil {
@@ -257,8 +259,8 @@ func ParseCredentials(s string) ([]string, error) {
 // ParseDuration reads a duration.
 func ParseDuration(s string) (time.Duration, error) { return units.ParseDuration(s) }
 
-// within returns a parser of durations from least to most.
-func within(least, most time.Duration) func(string) (time.Duration, error) {
+// durationBetween returns a parser of durations from least to most.
+func durationBetween(least, most time.Duration) func(string) (time.Duration, error) {
 	return func(s string) (time.Duration, error) {
 		d, err := units.ParseDuration(s)
 		if err == nil && (d < least || d > most) {
@@ -269,8 +271,8 @@ func within(least, most time.Duration) func(string) (time.Duration, error) {
 }
 
 var (
-	ParseTimeout        = within(wire.MinTimeout, wire.MaxTimeout)
-	ParseCommandTimeout = within(wire.MinCommandTimeout, wire.MaxCommandTimeout)
+	ParseTimeout        = durationBetween(wire.MinTimeout, wire.MaxTimeout)
+	ParseCommandTimeout = durationBetween(wire.MinCommandTimeout, wire.MaxCommandTimeout)
 )
 
 // ParseSize reads a size above zero.
@@ -297,7 +299,7 @@ func ParseExpiration(s string) (time.Duration, error) {
 // ParseNewName reads the name of a new sandbox. If it is empty, the API chooses one.
 func ParseNewName(s string) (string, error) {
 	if s != "" && !wire.SandboxName(s) {
-		return "", notName(s)
+		return "", nameError(s)
 	}
 	return s, nil
 }
@@ -306,12 +308,12 @@ func ParseNewName(s string) (string, error) {
 // address.
 func ParseName(s string) (string, error) {
 	if s == "" || s == "." || s == ".." || slices.Contains(wire.ReservedNames, s) || strings.ContainsAny(s, "/\\?#%*,:; \t\n\x00") || !utf8.ValidString(s) {
-		return "", notName(s)
+		return "", nameError(s)
 	}
 	return s, nil
 }
 
-func notName(s string) error {
+func nameError(s string) error {
 	return fmt.Errorf("%s can't be the name of a sandbox: a name has at most %d letters, digits, - and _, and the API has another meaning for %s",
 		strconv.Quote(s), wire.MaxName, strings.Join(wire.ReservedNames, ", "))
 }
@@ -360,7 +362,7 @@ type Pair struct {
 func ParsePair(s string) (Pair, error) {
 	key, value, ok := strings.Cut(s, "=")
 	if key == "" {
-		return Pair{}, errors.New("there is no name before the value; use NAME=VALUE") // which may be a secret
+		return Pair{}, errors.New("there is no name before the value; use NAME=VALUE") // don't show the value, which may be a secret
 	}
 	return Pair{Key: key, Value: value, Inherit: !ok}, nil
 }
@@ -370,7 +372,7 @@ func Variables(flags *pflag.FlagSet, target *[]Pair, usage string) {
 	Options(flags, target, "env", "e", "key=value", usage, parseVariable)
 }
 
-// parseVariable is ParsePair for a variable of the environment.
+// parseVariable reads NAME=VALUE of an environment variable, or NAME alone.
 func parseVariable(s string) (Pair, error) {
 	p, err := ParsePair(s)
 	if i := strings.IndexAny(s, ": \t\n"); err == nil && p.Inherit && i >= 0 {

@@ -25,7 +25,7 @@ import (
 // ErrNone is the error of using a daemon that does not run.
 var ErrNone = errors.New("the local emulator is not running")
 
-// Connection keeps the daemon from ending.
+// Connection is a connection to the daemon, which does not end while a client is connected.
 type Connection struct {
 	Address Address
 	// Started says whether this call has started the daemon.
@@ -35,7 +35,7 @@ type Connection struct {
 	closed atomic.Bool
 }
 
-// Close ends the use of the emulator.
+// Close disconnects from the daemon.
 func (c *Connection) Close() error {
 	c.closed.Store(true)
 	return c.conn.Close()
@@ -55,16 +55,17 @@ func (c *Connection) OnLost(lost func()) {
 }
 
 const (
-	startTime = time.Minute
-	pollTime  = 20 * time.Millisecond
+	startTimeout = time.Minute
+	pollInterval = 20 * time.Millisecond
 	// maxAnswer limits how much of a daemon's answer is read.
 	maxAnswer = 64 << 10
 	// maxSocketPath is the length of a socket's path that every system accepts.
 	maxSocketPath = 100
 )
 
-// reachable returns a path of the socket that is short enough for the system.
-func reachable(dir string) (path string, release func(), err error) {
+// socketPath returns a path of the socket that is short enough for the system. The path is
+// valid until release is called.
+func socketPath(dir string) (path string, release func(), err error) {
 	path = filepath.Join(dir, socketName)
 	if len(path) <= maxSocketPath {
 		return path, func() {}, nil
@@ -79,9 +80,9 @@ func reachable(dir string) (path string, release func(), err error) {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), socketName), func() { f.Close() }, nil
 }
 
-// dial connects to the daemon and sends the request.
+// dial connects to the daemon and sends the request what.
 func dial(ctx context.Context, dir, what string) (net.Conn, error) {
-	path, release, err := reachable(dir)
+	path, release, err := socketPath(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrNone
 	}
@@ -123,7 +124,7 @@ func Use(ctx context.Context, dir string) (*Connection, error) {
 // keeps running.
 var ErrUnsaved = errors.New("the local emulator keeps running, because its sandboxes can't be saved")
 
-// Stop ends the daemon, which saves its sandboxes, and waits for that.
+// Stop makes the daemon save its sandboxes and end, and waits until it has ended.
 func Stop(ctx context.Context, dir string) error {
 	conn, err := dial(ctx, dir, askStop)
 	if err != nil {
@@ -131,11 +132,11 @@ func Stop(ctx context.Context, dir string) error {
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	answer, _ := io.ReadAll(io.LimitReader(conn, maxAnswer)) // without an answer, the daemon has ended
+	answer, _ := io.ReadAll(io.LimitReader(conn, maxAnswer)) // the daemon answers only if it does not end
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	var why refusal
+	var why stopFailure
 	if json.Unmarshal(answer, &why) == nil && why.Error != "" {
 		return fmt.Errorf("%w: %s", ErrUnsaved, why.Error)
 	}
@@ -148,7 +149,7 @@ func Start(ctx context.Context, dir string, args ...string) (*Connection, error)
 	if err := private.Dir(dir); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTime)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	var ended chan *os.ProcessState
 	spawned := 0
@@ -176,14 +177,14 @@ func Start(ctx context.Context, dir string, args ...string) (*Connection, error)
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("the local emulator did not start: %w\n%s", context.Cause(ctx), lastWords(dir))
+			return nil, fmt.Errorf("the local emulator did not start: %w\n%s", context.Cause(ctx), logTail(dir))
 		case state := <-ended:
 			if !state.Success() && state.ExitCode() != exitInUse {
-				return nil, fmt.Errorf("the local emulator did not start: %s\n%s", state, lastWords(dir))
+				return nil, fmt.Errorf("the local emulator did not start: %s\n%s", state, logTail(dir))
 			}
-			ended = nil // another one starts, or is about to end
-			time.Sleep(pollTime)
-		case <-time.After(pollTime):
+			ended = nil // another daemon starts, or is about to end: try again
+			time.Sleep(pollInterval)
+		case <-time.After(pollInterval):
 		}
 	}
 }
@@ -238,7 +239,7 @@ func spawn(dir string, args []string) (pid int, end chan *os.ProcessState, err e
 	return cmd.Process.Pid, ended, nil
 }
 
-func lastWords(dir string) string {
-	data, _ := os.ReadFile(filepath.Join(dir, LogName)) // without it there are none
+func logTail(dir string) string {
+	data, _ := os.ReadFile(filepath.Join(dir, LogName)) // without a log, the result is empty
 	return strings.TrimSpace(string(data[max(0, len(data)-2000):]))
 }

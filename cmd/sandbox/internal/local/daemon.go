@@ -43,8 +43,8 @@ const (
 	// IdleTime is how long a daemon without clients and running sandboxes waits before it
 	// ends.
 	IdleTime = 10 * time.Minute
-	// requestTime limits how long a client may take to send its request.
-	requestTime = 10 * time.Second
+	// requestTimeout limits how long a client may take to send its request.
+	requestTimeout = 10 * time.Second
 )
 
 // Address tells a client how to reach the emulator.
@@ -58,7 +58,7 @@ type Address struct {
 	PID       int    `json:"pid"`
 }
 
-// The requests.
+// The requests of clients.
 const (
 	askUse  = "use"
 	askStop = "stop"
@@ -121,7 +121,7 @@ func serve(dir, state, version string, idle time.Duration) error {
 	if err := os.Remove(d.socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(err, server.Close())
 	}
-	path, release, err := reachable(dir)
+	path, release, err := socketPath(dir)
 	if err != nil {
 		return errors.Join(err, server.Close())
 	}
@@ -148,7 +148,7 @@ func serve(dir, state, version string, idle time.Duration) error {
 	d.mu.Lock()
 	d.ending = true
 	d.mu.Unlock()
-	d.listener.Close() // which removes the socket, so that the next client starts another daemon
+	d.listener.Close() // this removes the socket, so that the next client starts another daemon
 	_ = os.Remove(d.socket)
 	return server.Close()
 }
@@ -196,7 +196,7 @@ func (d *daemon) accept() {
 // handle sends a client the address, and waits until the client disconnects.
 func (d *daemon) handle(conn net.Conn) {
 	defer conn.Close()
-	_ = conn.SetReadDeadline(time.Now().Add(requestTime)) // a connection of a socket has deadlines
+	_ = conn.SetReadDeadline(time.Now().Add(requestTimeout)) // can't fail: a socket supports deadlines
 	r := bufio.NewReader(conn)
 	ask, err := r.ReadString('\n')
 	if err != nil {
@@ -213,7 +213,7 @@ func (d *daemon) handle(conn net.Conn) {
 		d.clients++
 		d.mu.Unlock()
 		if json.NewEncoder(conn).Encode(d.address) == nil {
-			_, _ = r.ReadByte() // until the client closes it, or ends
+			_, _ = r.ReadByte() // wait until the client closes the connection, or ends
 		}
 		d.mu.Lock()
 		d.clients--
@@ -221,27 +221,27 @@ func (d *daemon) handle(conn net.Conn) {
 		d.mu.Unlock()
 	case askStop:
 		if err := d.stop(); err != nil {
-			_ = json.NewEncoder(conn).Encode(refusal{err.Error()}) // to a client that may have gone
+			_ = json.NewEncoder(conn).Encode(stopFailure{err.Error()}) // the client may have gone
 			return
 		}
-		_, _ = r.ReadByte() // the end of the connection, with this process, is the response
+		_, _ = r.ReadByte() // the client waits until this process ends, which closes the connection
 	}
 }
 
-// refusal explains why the daemon continues.
-type refusal struct {
+// stopFailure is the answer to a stop request if the daemon continues to run.
+type stopFailure struct {
 	Error string `json:"error"`
 }
 
-// stop saves the sandboxes and then lets the daemon end. If the files of a sandbox can't
-// be saved, it runs on, and so does the daemon: the files are nowhere else.
+// stop saves the sandboxes and then ends the daemon. If the files of a sandbox can't be
+// saved, that sandbox and the daemon continue to run, because the files exist nowhere else.
 func (d *daemon) stop() error {
 	d.mu.Lock()
 	if d.ending {
 		d.mu.Unlock()
 		return nil
 	}
-	d.ending = true // no client comes in between
+	d.ending = true // refuse new clients from now on
 	d.mu.Unlock()
 	err := d.save(context.Background())
 	d.mu.Lock()

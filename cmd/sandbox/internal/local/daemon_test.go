@@ -41,8 +41,8 @@ func start(t *testing.T, dir, idle string) *Connection {
 	return c
 }
 
-// TestStartAtOnce starts many daemons of one directory at once, whose path is longer than
-// that of a socket may be. One remains.
+// TestStartAtOnce starts many daemons of one directory at once. Only one remains. The
+// directory's path is longer than a socket's may be.
 func TestStartAtOnce(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
@@ -82,7 +82,7 @@ func TestStartAtOnce(t *testing.T) {
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	t.Cleanup(func() { // a daemon that ends writes its state after it has stopped to listen
+	t.Cleanup(func() { // wait for the lock: a daemon saves its state after it has stopped listening
 		lock := flock.New(filepath.Join(dir, lockName))
 		assert.Eventually(t, func() bool {
 			locked, err := lock.TryLock()
@@ -101,7 +101,7 @@ func TestIdle(t *testing.T) {
 		}
 		return err != nil
 	}
-	require.Never(t, gone, time.Second, 100*time.Millisecond, "it is in use")
+	require.Never(t, gone, time.Second, 100*time.Millisecond, "the daemon has a client")
 	require.NoError(t, c.Close())
 	require.Eventually(t, gone, time.Minute, 20*time.Millisecond)
 
@@ -132,7 +132,7 @@ func TestStranger(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, conn.(*net.UnixConn).CloseWrite())
 		n, _ := conn.Read(make([]byte, 1))
-		assert.Zero(t, n, "%q is told nothing", words)
+		assert.Zero(t, n, "%q gets no data", words)
 		require.NoError(t, conn.Close())
 	}
 	require.NoError(t, Stop(t.Context(), dir))

@@ -13,7 +13,8 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 )
 
-// ignoreLimit makes a write beyond a limit an error instead of ending the process.
+// ignoreLimit makes a write beyond the file size limit fail. By default, SIGXFSZ ends the
+// process.
 func ignoreLimit() { signal.Ignore(unix.SIGXFSZ) }
 
 func clientOf(t *testing.T, c *Connection) *sandbox.Client {
@@ -35,7 +36,7 @@ func TestStopSaves(t *testing.T) {
 	sb, err := clientOf(t, c).Create(ctx, &sandbox.CreateOptions{Name: "work"})
 	require.NoError(t, err)
 	require.NoError(t, sb.FS().WriteFile(ctx, "days", []byte("three days"), 0o644))
-	// As on a full disk: no more can be written.
+	// Limit the size of files to 0, so that writes fail as on a full disk.
 	var had unix.Rlimit
 	require.NoError(t, unix.Prlimit(c.Address.PID, unix.RLIMIT_FSIZE, nil, &had))
 	require.NoError(t, unix.Prlimit(c.Address.PID, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 0, Max: had.Max}, nil))

@@ -4,5 +4,6 @@ package local
 
 import "syscall"
 
-// detached starts a process that no terminal and none of our signals reach.
+// detached makes a new process independent of this process's terminal and process group, so
+// that their signals do not reach it.
 func detached() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }

@@ -22,8 +22,8 @@ import (
 	"github.com/go-vercel/sandbox/terminal"
 )
 
-// The exit codes of the program itself. Otherwise exec, run, connect and wait return
-// those of the remote command.
+// The exit codes for errors of this program. Without such an error, exec, run, connect and
+// wait return the exit code of the remote command.
 const (
 	ExitFailure     = 1
 	ExitUsage       = 2
@@ -33,7 +33,7 @@ const (
 	ExitTimeout     = 6
 	ExitRateLimit   = 7
 	exitUnknown     = 8
-	exitChanged     = 24 // as rsync's
+	exitChanged     = 24 // the same as rsync's
 	ExitNotStarted  = 125
 	ExitNotRunnable = 126
 	ExitNoProgram   = 127
@@ -50,12 +50,13 @@ type Hinted struct {
 
 func (e *Hinted) Unwrap() error { return e.error }
 
-// WithHint adds a hint to an error, which says what to do.
+// WithHint adds a hint to an error. The hint says what to do.
 func WithHint(err error, format string, args ...any) error {
 	return &Hinted{err, fmt.Sprintf(format, args...)}
 }
 
-// During adds the operation to an error, because the API's messages don't name it.
+// During adds the name of the operation to an error, because the API's messages don't
+// contain it.
 func During(err error, what string) error { return &duringError{err, what} }
 
 type duringError struct {
@@ -102,7 +103,8 @@ type failure struct {
 	body []byte
 }
 
-// exitCodes names the errors that are identified by their exit code alone.
+// exitCodes maps exit codes to the codes of errors in JSON, for errors that have no other
+// code.
 var exitCodes = map[int]string{
 	ExitNotFound: "not_found", ExitLogin: "no_credentials", ExitConflict: "conflict", ExitTimeout: "timeout", ExitRateLimit: "rate_limited",
 	exitUnknown: "outcome_unknown", ExitNotStarted: "not_started",
@@ -118,8 +120,8 @@ var fieldOptions = map[string]string{
 // tooShort matches a duration that was probably meant as seconds.
 var tooShort = regexp.MustCompile(`\b(\d+)ms is outside`)
 
-// inOptions replaces the names of the SDK's fields by those of options.
-func inOptions(message string) string {
+// withOptionNames replaces the names of the SDK's fields by those of options.
+func withOptionNames(message string) string {
 	field, rest, ok := strings.Cut(message, ": ")
 	switch option := fieldOptions[field]; {
 	case ok && option != "":
@@ -132,8 +134,8 @@ func inOptions(message string) string {
 	return message
 }
 
-// take copies the details of an API error.
-func (f *failure) take(api *sandbox.APIError) {
+// copyDetails copies the details of an API error.
+func (f *failure) copyDetails(api *sandbox.APIError) {
 	f.Status, f.RequestID, f.body = api.Status, api.RequestID, api.Body
 	f.Code, f.Message = cmp.Or(api.Code, f.Code), cmp.Or(api.Message, f.Message)
 }
@@ -143,7 +145,7 @@ func (s *Screen) Explain(err error) failure {
 	f := failure{Code: "failure", Message: err.Error(), Exit: ExitFailure}
 	var api *sandbox.APIError
 	if errors.As(err, &api) {
-		f.take(api)
+		f.copyDetails(api)
 		if d, ok := errors.AsType[*duringError](err); ok && api.Message != "" {
 			f.Message = d.what + ": " + api.Message
 		}
@@ -187,7 +189,7 @@ func (f *failure) explain(err error, api *sandbox.APIError) {
 	case errors.Is(err, sandbox.ErrInvalid):
 		f.Code, f.Exit = "usage", ExitUsage
 		if _, said, ok := strings.Cut(f.Message, sandbox.ErrInvalid.Error()+": "); ok {
-			f.Message = inOptions(said)
+			f.Message = withOptionNames(said)
 		}
 	case errors.Is(err, sandbox.ErrOutcomeUnknown):
 		f.Code, f.Exit = "outcome_unknown", exitUnknown
@@ -223,7 +225,7 @@ func (f *failure) explain(err error, api *sandbox.APIError) {
 		f.Code, f.Hint = "connection_refused", "nothing answers at that address; "+Try("doctor")+" shows what is wrong"
 	case errors.Is(err, sandbox.ErrNoRoute):
 		f.Exit = ExitNotFound
-		f.Message, _, _ = strings.Cut(f.Message, " (CreateOptions") // what a program does
+		f.Message, _, _ = strings.Cut(f.Message, " (CreateOptions") // the rest is advice for Go programs
 	case errors.Is(err, sandbox.ErrNotFound):
 		f.Exit = ExitNotFound
 	}
@@ -298,8 +300,8 @@ func (s *Screen) explainAPI(f *failure, err *sandbox.APIError) {
 	}
 }
 
-// asksForJSON looks at the raw arguments, because the error may be that they could not be
-// parsed.
+// asksForJSON reports whether the raw arguments contain --json. It is for errors of a
+// command line that could not be read.
 func (s *Screen) asksForJSON() bool {
 	for _, w := range s.Args {
 		if w == "--" || s.Started {
@@ -326,7 +328,7 @@ func (s *Screen) reportJSON(f failure) {
 func (s *Screen) Failed(what string, err error) {
 	f := s.Explain(err)
 	f.Message = what + f.Message
-	s.show(f)
+	s.printFailure(f)
 }
 
 // Report prints an error to standard error and returns the exit code.
@@ -336,15 +338,16 @@ func (s *Screen) Report(err error) int {
 		return exit.Code
 	}
 	if errors.Is(err, syscall.EPIPE) {
-		return exitBrokenPipe // as if the signal had ended the program, which says nothing either
+		return exitBrokenPipe // print nothing, as if SIGPIPE had ended the program
 	}
 	f := s.Explain(err)
-	s.show(f)
+	s.printFailure(f)
 	return f.Exit
 }
 
-// show prints an error: the message, the details of the API's response, and the hint.
-func (s *Screen) show(f failure) {
+// printFailure prints an error: the message, the details of the API's response, and the
+// hint.
+func (s *Screen) printFailure(f failure) {
 	if s.wantsJSONErrors() {
 		s.reportJSON(f)
 		return
@@ -388,7 +391,8 @@ type errorView struct {
 	Error failure `json:"error"`
 }
 
-// FailAfter returns the error of a command that has already printed each failure.
+// FailAfter returns the error of a command that has already printed errs. It has the exit
+// code of the first of them, and prints nothing.
 func (s *Screen) FailAfter(errs []error) error {
 	var first error
 	for _, err := range errs {

@@ -17,21 +17,22 @@ const (
 
 // Try returns a command line of this program for a hint. The format has no program name,
 // and words for the user to fill in are in capitals. Filled adds the options that name the
-// account of the current command line, so that the line works when it is pasted. All
-// command lines in hints are made by Try.
+// account of the current command line, so that the line works when it is pasted. Every
+// command line in a hint is made by Try.
 func Try(format string, args ...any) string {
 	return tryMark + fmt.Sprintf(format, args...) + tryEnd
 }
 
-// tried matches the start of such a line. Some lines already name their account.
-var tried = regexp.MustCompile(tryMark + `(local |--local )?`)
+// tryStart matches the start of a command line of Try. Lines that begin with local or
+// --local already name their account.
+var tryStart = regexp.MustCompile(tryMark + `(local |--local )?`)
 
 // Filled completes the lines of Try in a text.
 func (s *Screen) Filled(text string) string {
 	if !strings.Contains(text, tryMark) {
 		return text
 	}
-	text = tried.ReplaceAllStringFunc(text, func(found string) string {
+	text = tryStart.ReplaceAllStringFunc(text, func(found string) string {
 		if own := strings.TrimPrefix(found, tryMark); own != "" {
 			return "sandbox " + own
 		}

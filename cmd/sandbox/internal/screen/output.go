@@ -89,8 +89,8 @@ func WriteJSON(w io.Writer, doc any, indent bool) error {
 	return enc.Encode(doc)
 }
 
-// PrintDone writes the names of the changed objects to standard output, unless that is a
-// terminal, which already shows them.
+// PrintDone writes the names of the changed objects to standard output, unless the terminal
+// already shows them.
 func (s *Screen) PrintDone(names []string) error {
 	if s.Opts.Structured() {
 		return s.Print(List(names, func(n string) string { return n }, nil))

@@ -54,7 +54,8 @@ func (s *Screen) Asks() bool {
 	return !s.Opts.NoInput && (ci == "" || ci == "0" || ci == "false") && line.IsTerminal(s.In) && s.Err.Terminal
 }
 
-// Input returns standard input. A signal, which ends ctx, ends a wait for input.
+// Input returns a reader of standard input. When ctx ends, reads fail, so that a signal can
+// interrupt them.
 func (s *Screen) Input(ctx context.Context) io.Reader {
 	r, w := io.Pipe()
 	go func() {

@@ -39,10 +39,10 @@ type Screen struct {
 	Now      func() time.Time
 	Args     []string // the words of the command line
 
-	Started      bool            // whether the command line was understood
-	Names        []string        // the sandboxes that the line is about
+	Started      bool            // whether the command line was valid and its command was started
+	Names        []string        // the sandboxes that the command line names or has created
 	Source       string          // where the credentials come from
-	AccountWords func() []string // the options that name the account of the line
+	AccountWords func() []string // returns the options of the command line that name the account
 
 	caught atomic.Int32
 }
@@ -64,12 +64,12 @@ func (s *Screen) SetStreams(mode console.ColorMode) {
 // Signal returns the signal that ended the program, or 0.
 func (s *Screen) Signal() syscall.Signal { return syscall.Signal(s.caught.Load()) }
 
-// WatchSignals cancels the context when a signal arrives. While a command passes
-// signals on, it handles them itself.
+// WatchSignals calls cancel when a signal arrives. A command that forwards signals also
+// watches them itself.
 func (s *Screen) WatchSignals(cancel context.CancelCauseFunc) (stop func()) {
 	signals := make(chan os.Signal, 8)
 	done := make(chan struct{})
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT) // SIGQUIT would print the stacks of all goroutines
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT) // by default, SIGQUIT prints the stacks of all goroutines
 	go func() {
 		for {
 			select {
@@ -122,8 +122,8 @@ func (s *Screen) SpinUnless(silent bool, text string) (stop func()) {
 	return s.Spin(text)
 }
 
-// NeedTerminal returns an error without a terminal, with a hint. Commands call it
-// before they create a sandbox.
+// NeedTerminal returns an error with a hint if the program has no terminal. Commands call
+// it before they create a sandbox.
 func (s *Screen) NeedTerminal(instead string, args ...any) error {
 	if line.IsTerminal(s.In) && s.Out.Terminal {
 		return nil

@@ -16,7 +16,8 @@ const folder = "sandbox-cli"
 // Dirs are the directories of the files.
 type Dirs struct{ Config, State string }
 
-// ErrNoHome is the error of a change without a directory for the files.
+// ErrNoHome is the error of a change that can't be stored, because there is no directory
+// for it.
 var ErrNoHome = errors.New("there is no home directory to keep files in; set HOME")
 
 // FindDirs finds the directories by the XDG variables, or where the system keeps such
@@ -30,7 +31,7 @@ func FindDirs(lookup func(string) (string, bool)) Dirs {
 		}
 	}
 	if home, err := os.UserHomeDir(); err == nil {
-		if _, err := os.Stat(home); errors.Is(err, fs.ErrNotExist) { // as that of nobody and of services: don't create it
+		if _, err := os.Stat(home); errors.Is(err, fs.ErrNotExist) { // such as that of nobody: don't create it
 			config, state = "", ""
 		}
 	}
@@ -48,7 +49,7 @@ func FindDirs(lookup func(string) (string, bool)) Dirs {
 // maxFile is the maximum size of a file.
 const maxFile = 1 << 20
 
-// read reads a file. It never waits for a pipe.
+// read reads a regular file. It refuses a pipe, which it could wait for.
 func read(name string) ([]byte, error) {
 	info, err := os.Stat(name)
 	switch {
@@ -92,7 +93,8 @@ func (d Dirs) SetTelemetry(enabled bool) error {
 	return write(name, append(data, '\n'))
 }
 
-// write replaces a file atomically. Only the owner may read the file. A link to it stays.
+// write replaces a file atomically. Only the owner may read the file. If name is a symbolic
+// link, write replaces the file that it points to.
 func write(name string, data []byte) (err error) {
 	if real, err := filepath.EvalSymlinks(name); err == nil {
 		name = real

@@ -62,16 +62,16 @@ func printable(s string) string {
 
 const space = "   "
 
-// dots in the header show that columns were omitted.
+// dots at the end of the header show that columns were omitted.
 const dots = space + "…"
 
 var dotsWidth = ansi.StringWidth(dots)
 
-// fit returns the table without the columns that do not fit, and reports whether any were
-// omitted.
+// fit returns the table without the columns that do not fit into room, and reports whether
+// it omitted any.
 func (t *Table) fit(room int) (fitting *Table, less bool) {
 	width := 0
-	var equal, rest []int
+	var uniform, rest []int
 	widths := t.widths()
 	for _, w := range widths {
 		width += w + len(space)
@@ -82,7 +82,7 @@ func (t *Table) fit(room int) (fitting *Table, less bool) {
 		switch {
 		case i < 0:
 		case len(t.Rows) > 1 && !slices.ContainsFunc(t.Rows, func(row []Cell) bool { return row[i].Text != t.Rows[0][i].Text }):
-			equal = append(equal, i)
+			uniform = append(uniform, i)
 		default:
 			rest = append(rest, i)
 		}
@@ -90,27 +90,27 @@ func (t *Table) fit(room int) (fitting *Table, less bool) {
 	if width > room {
 		room -= dotsWidth
 	}
-	left := map[int]bool{}
-	goes := append(equal, rest...)
-	for _, i := range goes {
+	omitted := map[int]bool{}
+	candidates := append(uniform, rest...)
+	for _, i := range candidates {
 		if width > room {
-			left[i] = true
+			omitted[i] = true
 			width -= widths[i] + len(space)
 		}
 	}
-	for _, i := range slices.Backward(goes) { // a narrow one may fit
-		if more := widths[i] + len(space); left[i] && width+more <= room {
-			delete(left, i)
+	for _, i := range slices.Backward(candidates) { // a narrow column may fit after all
+		if more := widths[i] + len(space); omitted[i] && width+more <= room {
+			delete(omitted, i)
 			width += more
 		}
 	}
 	fitting = &Table{}
-	keep := func(i int) bool { return !left[i] }
+	keep := func(i int) bool { return !omitted[i] }
 	fitting.Header = kept(t.Header, keep)
 	for _, row := range t.Rows {
 		fitting.Rows = append(fitting.Rows, kept(row, keep))
 	}
-	return fitting, len(left) > 0
+	return fitting, len(omitted) > 0
 }
 
 func kept[T any](items []T, keep func(i int) bool) (out []T) {
@@ -139,13 +139,13 @@ func (t *Table) widths() []int {
 // minWrap is the minimum width of wrapped text.
 const minWrap = 10
 
-// broken returns the table with the text of its last column broken into lines.
-func (t *Table) broken(width int) *Table {
+// wrapped returns the table with the text of its last column wrapped.
+func (t *Table) wrapped(width int) *Table {
 	last := len(t.Header) - 1
 	for _, w := range t.widths()[:last] {
 		width -= w + len(space)
 	}
-	broken := &Table{Header: t.Header}
+	wrapped := &Table{Header: t.Header}
 	for _, row := range t.Rows {
 		for i, text := range strings.Split(ansi.Wrap(row[last].Text, max(width, minWrap), ""), "\n") {
 			line := make([]Cell, len(row))
@@ -153,10 +153,10 @@ func (t *Table) broken(width int) *Table {
 				copy(line, row)
 			}
 			line[last] = Cell{text, row[last].Style}
-			broken.Rows = append(broken.Rows, line)
+			wrapped.Rows = append(wrapped.Rows, line)
 		}
 	}
-	return broken
+	return wrapped
 }
 
 // Write writes the table. If width is positive, it omits columns and then cuts lines, so
@@ -165,7 +165,7 @@ func (t *Table) Write(out *console.Stream, width int) error {
 	less := false
 	switch {
 	case width > 0 && t.Breaks:
-		t = t.broken(width)
+		t = t.wrapped(width)
 	case width > 0:
 		t, less = t.fit(width)
 	}
@@ -182,7 +182,7 @@ func (t *Table) Write(out *console.Stream, width int) error {
 		}
 		text := l.String()
 		if width > 0 && ansi.StringWidth(text) > width {
-			text = ansi.Truncate(strings.TrimRight(text, " "), width, "…") // padding is cut without dots
+			text = ansi.Truncate(strings.TrimRight(text, " "), width, "…") // if only padding is cut, no dots are needed
 		}
 		b.WriteString(out.Paint(all, text))
 		b.WriteByte('\n')

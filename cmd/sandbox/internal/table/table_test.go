@@ -43,11 +43,11 @@ func TestFit(t *testing.T) {
 	one.Least = nil
 	b.Reset()
 	require.NoError(t, one.Write(&console.Stream{Raw: &b}, 14))
-	assert.Equal(t, "NAME   REGION\nweb    iad1\nweb    a long…\n", b.String(), "only what is cut has dots")
+	assert.Equal(t, "NAME   REGION\nweb    iad1\nweb    a long…\n", b.String(), "only a cut text ends with dots")
 }
 
-// TestBreaks breaks the last column between words, and an ID that is longer than a line
-// where the line ends.
+// TestBreaks wraps the last column between words. An ID that is longer than a line is
+// broken at the end of the line.
 func TestBreaks(t *testing.T) {
 	t.Parallel()
 	table := New("CHECK", "DETAIL")
@@ -71,8 +71,8 @@ func unpadded(text string) string {
 	return b.String()
 }
 
-// TestHostileTexts: what comes from the network moves no cursor and makes no line, and a
-// column is as wide as what is seen of it.
+// TestHostileTexts: texts from the network neither move the cursor nor add a line, and the
+// width of a column counts only visible characters.
 func TestHostileTexts(t *testing.T) {
 	t.Parallel()
 	table := New("NAME", "REGION")

@@ -108,14 +108,14 @@ func Distance(t, now time.Time) string {
 		return "-"
 	}
 	d := t.Sub(now)
-	text := strict(d.Abs())
+	text := strictDistance(d.Abs())
 	if d > 0 {
 		return "in " + text
 	}
 	return text + " ago"
 }
 
-func strict(d time.Duration) string {
+func strictDistance(d time.Duration) string {
 	const month, year = 30 * day, 365 * day
 	d = d.Truncate(time.Millisecond)
 	round := func(unit time.Duration) int { return int(math.Floor(float64(d)/float64(unit) + 0.5)) }

@@ -31,18 +31,18 @@ const chatty = `echo ran >> runs; printf 'one\ntwo ☃\n'; printf 'err\n' >&2; p
 
 const chattyOut = "one\ntwo ☃\nlast"
 
-// TestLostCreation loses the response to a creation. A sandbox with a name is found, and
-// one that is to be removed leaves nothing.
+// TestLostCreation loses the response to a creation. A sandbox with a name is found. With
+// --rm, no sandbox remains.
 func TestLostCreation(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.CreateSandbox, ActThenStatus: 502, Times: 1})
 	got := d.run("", "run", "--rm", "--silent", "--no-echo", "echo", "fine")
 	assert.Equal(t, outcome{0, "fine\n", ""}, got)
 	assert.Empty(t, d.ok("ls", "-a", "-q"))
 	d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.CreateSandbox, ActThenStatus: 502, Times: 1})
 	assert.Equal(t, "named", d.ok("create", "--name", "named"))
-	// Where the lookup fails too, what may have been created is removed.
+	// If the lookup fails too, the sandbox that may have been created is removed.
 	d.ok("rm", "named")
 	d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.CreateSandbox, ActThenStatus: 502, Times: 1})
 	remove := d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.GetSandbox, Status: 403})
@@ -57,7 +57,7 @@ func TestLostCreation(t *testing.T) {
 // of its bytes.
 func TestCutFiles(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	d.ok("create", "--name", "c")
 	const text = "one\ntwo ☃\nlast"
 	d.write("up", text)
@@ -99,13 +99,13 @@ func TestCutFiles(t *testing.T) {
 // versions must not be joined.
 func TestChangedFile(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, &sandboxtest.Options{Mode: sandboxtest.Folder}) // whose files are this machine's
+	d := newWorkspace(t, &sandboxtest.Options{Mode: sandboxtest.Folder}) // in folder mode, the test can change the sandbox's files directly
 	d.ok("create", "--name", "c")
 	file := filepath.Join(strings.TrimSpace(d.ok("exec", "--no-echo", "c", "--", "pwd")), "file")
 	change := func(*http.Request) bool {
 		assert.NoError(t, os.WriteFile(file+".next", []byte(rand.Text()), 0o644))
 		assert.NoError(t, os.Rename(file+".next", file))
-		return false // only the next fault strikes
+		return false // only the next fault takes effect
 	}
 	d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.ReadFile, Match: change})
 	d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.ReadFile, CutAfterBytes: 20, Times: 1})
@@ -117,7 +117,7 @@ func TestChangedFile(t *testing.T) {
 
 func TestRateLimit(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	d.ok("create", "--name", "c")
 	d.server.Inject(sandboxtest.Fault{Operation: sandboxtest.ListSandboxes, Status: 429, RetryAfter: time.Second, Times: 1})
 	assert.Equal(t, "c\n", d.ok("ls", "-q"))
@@ -150,12 +150,12 @@ func TestInterrupt(t *testing.T) {
 	} {
 		signals := []syscall.Signal{syscall.SIGINT, syscall.SIGTERM}
 		if !needs.Slow() && name != "the run" && name != "the creation" {
-			signals = signals[:1] // by day both signals once in a command and once outside of one
+			signals = signals[:1] // without SANDBOX_SLOW=1, each signal only once in a command and once outside of one
 		}
 		for _, sig := range signals {
 			t.Run(name+" "+sig.String(), func(t *testing.T) {
 				t.Parallel()
-				d := newDesk(t, nil)
+				d := newWorkspace(t, nil)
 				if stage.delay > 0 {
 					d.server.Inject(sandboxtest.Fault{Operation: stage.op, Delay: stage.delay})
 				}
@@ -183,13 +183,13 @@ func TestInterrupt(t *testing.T) {
 				case stage.op == sandboxtest.DeleteSandbox:
 					assert.Contains(t, []int{0, 128 + int(sig)}, code, stderr.String())
 				case stage.op == "":
-					// The program may not have handled signals yet.
+					// The program may not handle signals yet, so any exit code is right.
 					var exit *exec.ExitError
 					require.ErrorAs(t, err, &exit)
 				default:
 					assert.Equal(t, 128+int(sig), code, stderr.String())
 				}
-				d.empty()
+				d.requireNoSandbox()
 				assert.Empty(t, processes(t, sleep))
 			})
 		}
@@ -200,7 +200,7 @@ func TestInterrupt(t *testing.T) {
 // and run --rm cleans up.
 func TestBrokenPipe(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	d.ok("create", "--name", "c")
 	for name, options := range map[string][]string{
 		"run": {"run", "--rm"}, "exec": {"exec", "c"}, "with input": {"exec", "-i", "c"}, "binary": {"exec", "--binary", "c"},
@@ -216,7 +216,7 @@ func TestBrokenPipe(t *testing.T) {
 			_, err = io.ReadFull(out, make([]byte, 5))
 			require.NoError(t, err)
 			require.NoError(t, out.Close())
-			_ = cmd.Wait() // the exit code tells
+			_ = cmd.Wait() // the test checks the exit code
 			assert.Equal(t, 141, cmd.ProcessState.ExitCode(), stderr.String())
 			assert.NotContains(t, stderr.String(), "broken pipe")
 			assert.Eventually(t, func() bool { return len(processes(t, yes)) == 0 }, time.Minute, 20*time.Millisecond)
@@ -228,7 +228,7 @@ func TestBrokenPipe(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, read.Close())
 	cmd.Stdout = write
-	_ = cmd.Run() // the exit code tells
+	_ = cmd.Run() // the test checks the exit code
 	require.NoError(t, write.Close())
 	assert.Equal(t, 141, cmd.ProcessState.ExitCode())
 }
@@ -236,7 +236,7 @@ func TestBrokenPipe(t *testing.T) {
 // TestSecondInterrupt kills a command that ignores the first signal.
 func TestSecondInterrupt(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	d.ok("create", "--name", "c")
 	d.seen()
 	cmd := d.command(t.Context(), "exec", "--no-echo", "c", "--", "sh", "-c", `trap "echo ignored" INT; echo ready; while :; do sleep 0.1; done`)
@@ -262,7 +262,7 @@ func TestSecondInterrupt(t *testing.T) {
 // command with standard input.
 func TestInterruptReachesChildren(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	d.ok("create", "--name", "c")
 	for name, options := range map[string][]string{
 		"exec": {"exec", "c"}, "with input": {"exec", "-i", "c"}, "kill-on-exit": {"exec", "--kill-on-exit", "c"},
@@ -281,7 +281,7 @@ func TestInterruptReachesChildren(t *testing.T) {
 			require.NoError(t, cmd.Start())
 			require.Eventually(t, func() bool { return len(processes(t, grandchild)) > 0 }, time.Minute, 10*time.Millisecond)
 			require.NoError(t, cmd.Process.Signal(os.Interrupt))
-			_ = cmd.Wait() // the exit code tells
+			_ = cmd.Wait() // the test checks the exit code
 			assert.Contains(t, []int{130, 137}, cmd.ProcessState.ExitCode(), stderr.String())
 			assert.Empty(t, stderr.String())
 			assert.Eventually(t, func() bool { return len(processes(t, grandchild)) == 0 }, time.Minute, 10*time.Millisecond)
@@ -294,7 +294,7 @@ func TestInterruptReachesChildren(t *testing.T) {
 // of a command.
 func TestSlowLog(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	d.ok("create", "--name", "c")
 	id := strings.TrimSpace(d.ok("exec", "-d", "c", "--", "sh", "-c", "echo begun; exec sleep 1000"))
 	d.waitForLog(id, "begun")
@@ -303,7 +303,7 @@ func TestSlowLog(t *testing.T) {
 }
 
 // await waits for a request of an operation.
-func (d *desk) await(op sandboxtest.Operation) {
+func (d *workspace) await(op sandboxtest.Operation) {
 	d.t.Helper()
 	require.Eventually(d.t, func() bool {
 		for _, r := range d.server.Requests() {
@@ -336,8 +336,8 @@ func processes(t *testing.T, line string) (found []string) {
 	return found
 }
 
-// empty checks that no sandbox exists, in any state.
-func (d *desk) empty() {
+// requireNoSandbox checks that no sandbox exists, in any state.
+func (d *workspace) requireNoSandbox() {
 	d.t.Helper()
 	left, err := sandbox.Collect(d.server.Client().List(context.WithoutCancel(d.t.Context()), nil))
 	require.NoError(d.t, errors.Join(err))
@@ -347,7 +347,7 @@ func (d *desk) empty() {
 // TestLiveInput exchanges lines with a command through pipes.
 func TestLiveInput(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil)
+	d := newWorkspace(t, nil)
 	d.ok("create", "--name", "c")
 	cmd := d.command(t.Context(), "exec", "-i", "--no-echo", "c", "--", "sh", "-c", `while read -r line; do echo "got $line"; done; echo end; exit 4`)
 	in, err := cmd.StdinPipe()
