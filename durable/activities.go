@@ -22,8 +22,8 @@ type machine struct {
 	ID                              string
 	StartedAt, ExpiresAt, CreatedAt time.Time
 	Runtime                         string
-	// SavedAt is when its files were saved if the machine before it crashed, and zero
-	// otherwise.
+	// SavedAt is zero unless the previous machine crashed. Then it is when the files were
+	// saved that this machine began with.
 	SavedAt time.Time `json:",omitzero"`
 	// Now is the service's time. It is zero if the machine does not run.
 	Now time.Time `json:",omitzero"`
@@ -59,15 +59,16 @@ func (w *Worker) open(ctx context.Context, o Options, epoch, ended string) (mach
 	return m, classify(ctx, err)
 }
 
-// lostSince returns when the sandbox's files were saved if the session ended has crashed,
-// so that later changes are lost. Otherwise it returns the zero time.
+// lostSince finds out whether a session has crashed; its ID is ended. If so, it returns
+// when the sandbox's files were last saved, because later changes are lost. Otherwise it
+// returns the zero time.
 func (w *Worker) lostSince(ctx context.Context, sb *sandbox.Sandbox, ended string) (time.Time, error) {
 	if ended == "" || ended == sb.CurrentSession().ID() {
 		return time.Time{}, nil
 	}
 	id := sb.CurrentSession().Info().SourceSnapshotID
 	if id == "" {
-		return time.Time{}, nil // a new sandbox, which CreatedAt shows
+		return time.Time{}, nil // the sandbox is new, which the workflow sees by CreatedAt
 	}
 	snap, err := w.Client.GetSnapshot(ctx, id)
 	switch {
@@ -170,7 +171,7 @@ func (w *Worker) currentSession(ctx context.Context, name, id string) (*sandbox.
 // knownSession returns the handle of a session that the workflow knows, without a request.
 // The session may have ended or been extended since.
 func (w *Worker) knownSession(name, id string, expires time.Time) (*sandbox.Session, error) {
-	const timeout = 7 * 24 * time.Hour // longer than a real one, because Session.TimeLeft never exceeds it
+	const timeout = 7 * 24 * time.Hour // longer than any real timeout, because Session.TimeLeft never exceeds it
 	text, err := json.Marshal(map[string]any{"routes": []any{}, "session": map[string]any{
 		"id": id, "sourceSandboxName": name, "status": sandbox.StatusRunning,
 		"startedAt": expires.Add(-timeout).UnixMilli(), "timeout": timeout.Milliseconds(),
@@ -223,9 +224,9 @@ func extend(ctx context.Context, s *sandbox.Session, d time.Duration) time.Time 
 	return expiry(s)
 }
 
-// abandon deletes a sandbox that an opening created, and stops one that existed before.
-// The request that creates or starts it may still be in flight, so abandon looks again
-// for some seconds.
+// abandon undoes an opening: it deletes the sandbox if the opening created it, and stops it
+// otherwise. The request that creates or starts the sandbox may still be in flight, so
+// abandon repeats this for some seconds.
 func (w *Worker) abandon(ctx context.Context, name, epoch string) error {
 	ctx, stop := heartbeat(ctx)
 	defer stop()
@@ -330,9 +331,9 @@ func (w *Worker) kill(ctx context.Context, c Command, sig int) error {
 	err = send(ctx, sandbox.Signal(sig))
 	switch {
 	case hasEnded(err), errors.Is(err, os.ErrProcessDone):
-		return nil // it has ended
+		return nil // the command has ended
 	case errors.Is(err, sandbox.ErrChildren):
-		activity.GetLogger(ctx).Warn("the signal has reached the command alone", "command", c.ID, "error", err)
+		activity.GetLogger(ctx).Warn("the signal reached the command but not its children", "command", c.ID, "error", err)
 		return nil
 	}
 	return classify(ctx, err)

@@ -51,8 +51,8 @@ const (
 
 // Command is a started command. It is a plain value.
 type Command struct {
-	// ID and VM are the platform's. They are empty if the machine ended before the
-	// outcome of the start was known.
+	// ID is the platform's ID of the command, and VM that of the machine's session. They
+	// are empty if the machine ended before the outcome of the start was known.
 	ID string `json:"id,omitempty"`
 	VM string `json:"vm,omitempty"`
 	// Output is the key of the stored output.
@@ -114,9 +114,9 @@ func (s *Sandbox) Run(ctx workflow.Context, name string, args []string, o *RunOp
 }
 
 // Start starts a command, at most once. If no machine runs, it starts one. An error means
-// that the command did not and will not run. If it matches [ErrReset] or [ErrRewound],
-// something was lost before: see [Sandbox.OnLoss]. A second call of Start then runs the
-// command.
+// that the command did not and will not run. If it matches [ErrReset] or [ErrRewound], the
+// sandbox has lost something before: see [Sandbox.OnLoss]. A second call of Start then runs
+// the command.
 func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *RunOptions) (*Command, error) {
 	if err := s.check(ctx); err != nil {
 		return nil, err
@@ -127,8 +127,8 @@ func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *Run
 	}
 	info := workflow.GetInfo(ctx)
 	s.Commands++
-	// If a database was restored, another history of this workflow made the same call at
-	// another time.
+	// After Temporal's database was restored, a lost history of this workflow may have made
+	// the same call. That call had another time, and so another nonce.
 	nonce := timestamp(ctx)
 	if opts.Output == "" {
 		opts.Output = fmt.Sprintf("%s/%s/%d-%s", info.WorkflowExecution.ID, s.Options.Name, s.Commands, nonce)
@@ -154,7 +154,7 @@ func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *Run
 				return nil, err
 			}
 		case got.Refused && !again:
-			s.noteEnded() // before anything was sent
+			s.noteEnded() // the machine ended before anything was sent: try again
 		case got.Refused, got.Lost:
 			s.noteEnded()
 			return &Command{Output: opts.Output}, nil

@@ -47,7 +47,7 @@ func TestDocs(t *testing.T) {
 	names := regexp.MustCompile("`(Test[A-Z]\\w*)`").FindAllStringSubmatch(doc, -1)
 	require.Greater(t, len(names), 5)
 	for _, n := range names {
-		assert.True(t, strings.Contains(code.String(), "func "+n[1]+"("), "%s is no test of this module", n[1])
+		assert.True(t, strings.Contains(code.String(), "func "+n[1]+"("), "%s is not a test of this module", n[1])
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestLease: when no process of ours exists any more, the machine stops within its lease
+// TestLease: after all processes of the user have ended, the machine stops within its lease
 // and keeps its files.
 func TestLease(t *testing.T) {
 	env := durabletest.New(t, nil)
@@ -29,7 +29,7 @@ func TestLease(t *testing.T) {
 			return err
 		}
 		_, err = sb.Run(ctx, "sh", []string{"-c", "echo kept > f"}, nil)
-		return err // and the workflow does not close it
+		return err // the workflow does not close the sandbox
 	})
 	require.NoError(t, env.GetWorkflowError())
 	status := func() sandbox.Status {
@@ -40,7 +40,7 @@ func TestLease(t *testing.T) {
 	env.Server.Advance(9 * time.Minute)
 	assert.Equal(t, sandbox.StatusRunning, status())
 	env.Server.Advance(2 * time.Minute)
-	assert.Equal(t, sandbox.StatusStopped, status(), "the bill has ended")
+	assert.Equal(t, sandbox.StatusStopped, status(), "the machine no longer costs money")
 	got, err := env.Server.Client().Get(t.Context(), "durable-left", nil)
 	require.NoError(t, err)
 	data, err := got.FS().ReadFile(t.Context(), "f")
@@ -74,7 +74,7 @@ func TestSandboxInWorkflow(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, durable.Killed, res.Outcome)
 		assert.Equal(t, 137, res.ExitCode)
-		require.NoError(t, sb.Kill(ctx, cmd, sandbox.SIGKILL), "it is over")
+		require.NoError(t, sb.Kill(ctx, cmd, sandbox.SIGKILL), "the command has already ended")
 
 		vm := sb.VM
 		require.NoError(t, sb.Refresh(ctx))
@@ -91,12 +91,12 @@ func TestSandboxInWorkflow(t *testing.T) {
 	})
 	require.NoError(t, env.GetWorkflowError())
 	for range env.Server.Client().List(t.Context(), nil) {
-		assert.Fail(t, "a sandbox is left")
+		assert.Fail(t, "a sandbox remains")
 	}
 }
 
-// TestResumeOfRunning: Resume uses a running machine. It is not a loss that the machine
-// began with another machine's files.
+// TestResumeOfRunning: Resume uses a running machine. If that machine began with another
+// machine's files, this is not a loss.
 func TestResumeOfRunning(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
@@ -115,8 +115,8 @@ func TestResumeOfRunning(t *testing.T) {
 	require.NoError(t, env.GetWorkflowError())
 }
 
-// TestKillWithChildren: a signal also reaches the command's children, which a shell that
-// waits for them would not pass it on to.
+// TestKillWithChildren: a signal also reaches the command's children. A shell that waits
+// for its children would not forward the signal.
 func TestKillWithChildren(t *testing.T) {
 	needs.Programs(t, "sh")
 	for _, sig := range []sandbox.Signal{sandbox.SIGINT, sandbox.SIGKILL} {

@@ -20,7 +20,7 @@ import (
 // GetObject and Stat, ListObjects, and RemoveObject.
 type bucket interface {
 	Put(ctx context.Context, key string, from io.Reader, size int64) error
-	Get(ctx context.Context, key string) (io.ReadCloser, error) // fs.ErrNotExist without one
+	Get(ctx context.Context, key string) (io.ReadCloser, error) // fs.ErrNotExist if there is none
 	List(ctx context.Context, prefix string) ([]string, error)
 	Delete(ctx context.Context, key string) error
 }
@@ -30,7 +30,7 @@ type bucket interface {
 // AbortIncompleteMultipartUpload.
 type s3Store struct {
 	bucket bucket
-	prefix string // of each key, with its slash
+	prefix string // the start of every key, ending with a slash
 }
 
 func checkKey(key string) error {

@@ -52,7 +52,7 @@ func (w *Worker) follow(ctx context.Context, in followInput) (Result, error) {
 		cmd, chunks = h.cmd, h.chunks
 	}
 	var vm *sandbox.Session
-	if activity.GetInfo(ctx).Attempt == 1 { // later, others may have renewed it
+	if activity.GetInfo(ctx).Attempt == 1 { // in later attempts, another worker may have renewed the lease
 		if vm, err = w.knownSession(in.Sandbox, in.Command.VM, in.Expires); err != nil {
 			return Result{}, classify(ctx, err)
 		}
@@ -85,17 +85,18 @@ func (w *Worker) renewAfter(ctx context.Context, in followInput, vm *sandbox.Ses
 	return ends
 }
 
-// readWinner reads the command's log, or the log of the command that won against it.
+// readWinner reads the command's log. If the guard ended the command in favor of another
+// request of the same start, readWinner reads the log of that one.
 func (w *Worker) readWinner(ctx context.Context, cmd *sandbox.Command, chunks chunkReader, in followInput) (*Result, error) {
 	res, err := w.read(ctx, cmd, chunks, in.Command)
 	if err != nil {
 		return nil, err
 	}
-	if res.Outcome != Exited || res.ExitCode != taken || res.Bytes > 0 {
+	if res.Outcome != Exited || res.ExitCode != exitStartLost || res.Bytes > 0 {
 		return res, nil
 	}
-	// The command may have lost against an earlier request of the same start, which
-	// arrived late.
+	// An earlier request of the same start may have arrived late and won. Then the guard
+	// has ended this command.
 	vm, err := w.currentSession(ctx, in.Sandbox, in.Command.VM)
 	if err == nil {
 		var first *sandbox.Command
@@ -215,8 +216,8 @@ func (w *Worker) read(ctx context.Context, cmd *sandbox.Command, chunks chunkRea
 	return res, nil
 }
 
-// keepLease renews the machine's lease whenever less than half of it remains, until stop is called.
-// It looks up the session if vm is nil. stop returns the session.
+// keepLease renews the machine's lease whenever less than half of it remains, until stop is
+// called. It looks up the session if vm is nil. stop returns the session.
 func (w *Worker) keepLease(ctx context.Context, in followInput, vm *sandbox.Session) (stop func() *sandbox.Session) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -225,7 +226,7 @@ func (w *Worker) keepLease(ctx context.Context, in followInput, vm *sandbox.Sess
 		tick := time.NewTicker(min(time.Minute, max(in.Lease/5, time.Second)))
 		defer tick.Stop()
 		for vm == nil || vm.Info().Status == sandbox.StatusRunning {
-			if vm == nil { // the worker that renewed it may have died long ago
+			if vm == nil { // this worker does not know the session: another one may have renewed its lease
 				got, err := w.currentSession(ctx, in.Sandbox, in.Command.VM)
 				if err != nil && !hasEnded(err) && ctx.Err() == nil {
 					activity.GetLogger(ctx).Warn("could not check the machine's lease", "error", err)

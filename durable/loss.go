@@ -20,7 +20,7 @@ var (
 	ErrRewound = errors.New("durable: commands ran that are missing from the workflow's history")
 )
 
-// checkLoss decides whether a call continues after a loss.
+// checkLoss returns nil if a call continues after a loss, or the error to return.
 func (s *Sandbox) checkLoss(ctx workflow.Context, loss error) error {
 	if s.OnLoss != nil {
 		return s.OnLoss(ctx, loss)
@@ -50,13 +50,16 @@ func (s *Sandbox) ensureMachine(ctx workflow.Context) error {
 	return nil
 }
 
-// noteRewound starts a new epoch of keys, because a lost history used keys of this one.
+// noteRewound counts a rewind. It also starts a new epoch, because the lost history has
+// used keys of the current one.
 func (s *Sandbox) noteRewound(ctx workflow.Context) {
 	s.Rewinds++
 	s.Epoch = timestamp(ctx)
 }
 
-// timestamp returns the time of a decision, which differs between histories of the workflow.
+// timestamp returns the workflow's current time as a text. Different histories of a
+// workflow reach the same line of code at different times, so the text differs between
+// them.
 func timestamp(ctx workflow.Context) string {
 	return strconv.FormatInt(workflow.Now(ctx).UnixNano(), 36)
 }

@@ -39,7 +39,7 @@ func TestCanceledOpen(t *testing.T) {
 	if !needs.Slow() {
 		moments = 1
 	}
-	var all sync.WaitGroup // they wait, and -parallel counts who computes
+	var all sync.WaitGroup // most of the time they wait, so don't limit them by -parallel
 	for _, kept := range []bool{false, true} {
 		for _, operation := range []sandboxtest.Operation{"", sandboxtest.CreateSandbox, sandboxtest.RunCommand} {
 			for after := range moments {
@@ -63,7 +63,7 @@ func TestCanceledOpen(t *testing.T) {
 					}
 					for info, err := range env.Server.Client().List(t.Context(), nil) {
 						require.NoError(t, err)
-						assert.True(t, kept, "a sandbox is left, and %s", info.Status)
+						assert.True(t, kept, "a sandbox remains, and is %s", info.Status)
 						assert.Equal(t, sandbox.StatusStopped, info.Status)
 					}
 				}
@@ -82,7 +82,7 @@ func TestFailedOpen(t *testing.T) {
 	env.ExecuteWorkflow(pipeline, durable.Options{Name: "box"})
 	require.Error(t, env.GetWorkflowError())
 	for range env.Server.Client().List(t.Context(), nil) {
-		assert.Fail(t, "a sandbox is left")
+		assert.Fail(t, "a sandbox remains")
 	}
 }
 
@@ -99,7 +99,7 @@ func TestCanceledResume(t *testing.T) {
 		require.NoError(t, sb.Hibernate(ctx))
 		env.Server.Inject(sandboxtest.Fault{Operation: sandboxtest.GetSandbox, Delay: 400 * time.Millisecond})
 		env.Worker.Prepare = func(context.Context, durable.Options, *sandbox.CreateOptions) error {
-			env.CancelWorkflow() // in the activity, before its first request
+			env.CancelWorkflow() // during the activity, before its first request
 			return nil
 		}
 		if err := sb.Resume(ctx); err != nil {

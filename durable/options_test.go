@@ -24,7 +24,8 @@ import (
 )
 
 // TestOptionsAreObeyed: each field of Options is in the request that creates the sandbox,
-// or the table names its test. Worker.Prepare adds what no history may contain.
+// or the table names its test. Worker.Prepare adds a secret, which must not be in the
+// history.
 func TestOptionsAreObeyed(t *testing.T) {
 	policy := &sandbox.NetworkPolicy{Rules: map[string][]sandbox.PolicyRule{"api.example.com": {{Transform: []sandbox.PolicyTransform{{Headers: sandbox.PolicyHeaders{"authorization": ""}}}}}}}
 	o := durable.Options{
@@ -38,7 +39,7 @@ func TestOptionsAreObeyed(t *testing.T) {
 	}
 	for i := range reflect.TypeFor[durable.Options]().NumField() {
 		field := reflect.TypeFor[durable.Options]().Field(i)
-		assert.NotEqual(t, reflect.ValueOf(o).Field(i).IsZero(), looked[field.Name] == "", "%s is set, or looked for elsewhere", field.Name)
+		assert.NotEqual(t, reflect.ValueOf(o).Field(i).IsZero(), looked[field.Name] == "", "%s is either set here, or tested elsewhere", field.Name)
 	}
 	env := durabletest.New(t, nil)
 	var sent []byte
@@ -66,7 +67,7 @@ func TestOptionsAreObeyed(t *testing.T) {
 		require.NoError(t, args.Get(&in))
 		data, err := json.Marshal(in)
 		require.NoError(t, err)
-		assert.NotContains(t, string(data), "s3cret", "what becomes part of the history")
+		assert.NotContains(t, string(data), "s3cret", "the history contains no secret")
 	})
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		_, err := durable.Open(ctx, &o)
@@ -74,7 +75,7 @@ func TestOptionsAreObeyed(t *testing.T) {
 	})
 	require.NotEmpty(t, sent)
 	for _, want := range []string{"\"all\"", "vercel/sandbox-universal", "https://example.com/repo.git", "\"main\"", "7", "iad1", "/data", "3000", "api.example.com", "s3cret", "4", "mine", "420000",
-		`"durable":"durabletest"`, `"durable-workflow":"default-test-workflow-id.`} { // for Sweep
+		`"durable":"durabletest"`, `"durable-workflow":"default-test-workflow-id.`} { // the tags for Sweep
 		assert.Contains(t, string(sent), want)
 	}
 }

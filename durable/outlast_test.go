@@ -23,8 +23,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestOutlast: after the opening, no call fails because the API refuses for some time. Each
-// call takes effect once when the refusals end. Only an opening may fail.
+// TestOutlast: after the opening, no call fails if the API refuses requests for some time.
+// Each call takes effect once when the refusals end. Only an opening may fail.
 func TestOutlast(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "refused"})
@@ -54,7 +54,7 @@ func TestOutlast(t *testing.T) {
 			require.NoError(t, err)
 			return res.Tail
 		}
-		refuse("") // before it starts
+		refuse("") // before the command starts
 		assert.Equal(t, "one\n", run("echo one | tee -a log"))
 		// The command has ended, and the response to its start says so in the middle of the
 		// refusals.
@@ -63,7 +63,7 @@ func TestOutlast(t *testing.T) {
 		assert.Equal(t, "two\n", run("echo two | tee -a log"))
 		refuse("")
 		require.NoError(t, sb.Refresh(ctx))
-		assert.Equal(t, "one\ntwo\n", run("cat log"), "each ran once")
+		assert.Equal(t, "one\ntwo\n", run("cat log"), "each command ran once")
 		for _, do := range []func() error{
 			func() error { _, err := sb.Renew(ctx); return err },
 			func() error { _, err := sb.Snapshot(ctx); return err },
@@ -100,14 +100,14 @@ func TestRefusedAfterUnknown(t *testing.T) {
 				return nil
 			}
 			allow()
-			assert.True(t, env.Server.Crash(sb.Options.Name), "and its machine ends")
+			assert.True(t, env.Server.Crash(sb.Options.Name), "the machine ends")
 			return nil
 		}
 		env.Server.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, DropAfter: true, Times: 1})
 		allow = env.Server.Inject(sandboxtest.Fault{Operation: sandboxtest.GetCommand, Status: http.StatusUnauthorized})
 		res, err := sb.Run(ctx, "sh", []string{"-c", "echo ran"}, nil)
 		require.NoError(t, err)
-		assert.Equal(t, durable.Lost, res.Outcome, "it may have run, and doesn't run again")
+		assert.Equal(t, durable.Lost, res.Outcome, "the command may have run, so it doesn't run again")
 		return nil
 	})
 	require.NoError(t, env.GetWorkflowError())
@@ -130,7 +130,7 @@ func TestNothingSent(t *testing.T) {
 					return http.DefaultTransport.RoundTrip(req)
 				}
 				if refused++; refused == 1 {
-					assert.True(t, env.Server.Crash("unsent-sandbox"), "its machine ends")
+					assert.True(t, env.Server.Crash("unsent-sandbox"), "the machine ends")
 				}
 				resp := canned.JSON(refusals[refused-1], `{"error":{"code":"refused","message":"not now"}}`)
 				resp.Request = req
@@ -149,7 +149,7 @@ func TestNothingSent(t *testing.T) {
 					return err
 				}
 				defer sb.Delete(ctx)
-				require.NoError(t, sb.Refresh(ctx)) // its files are saved
+				require.NoError(t, sb.Refresh(ctx)) // save the files of the machine
 				begun = true
 				res, err := sb.Run(ctx, "echo", []string{"ran"}, nil)
 				require.NoError(t, err)
@@ -163,7 +163,7 @@ func TestNothingSent(t *testing.T) {
 	}
 }
 
-// TestPerhapsSent: a response that is no refusal of the API does not say whether the
+// TestPerhapsSent: a response that is not a refusal by the API does not show whether the
 // command has started. When its machine has ended, the command does not run again.
 func TestPerhapsSent(t *testing.T) {
 	page := func(status int) func(*http.Response) *http.Response {
@@ -210,7 +210,7 @@ func TestPerhapsSent(t *testing.T) {
 					resp.Body = io.NopCloser(bytes.NewReader(text))
 				}
 				assert.Equal(t, http.StatusConflict, resp.StatusCode)
-				assert.True(t, env.Server.Crash("sent-sandbox"), "its machine ends")
+				assert.True(t, env.Server.Crash("sent-sandbox"), "the machine ends")
 				resp = respond(resp)
 				resp.Request = req
 				return resp, nil
@@ -230,7 +230,7 @@ func TestPerhapsSent(t *testing.T) {
 				defer sb.Delete(ctx)
 				res, err := sb.Run(ctx, "echo", []string{"ran"}, nil)
 				require.NoError(t, err)
-				assert.Equal(t, durable.Lost, res.Outcome, "it has run")
+				assert.Equal(t, durable.Lost, res.Outcome, "the command has run")
 				return nil
 			})
 			require.NoError(t, env.GetWorkflowError())
@@ -258,9 +258,9 @@ func TestSentAfterRefusal(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			_, err = io.Copy(io.Discard, resp.Body) // the command has ended by then
+			_, err = io.Copy(io.Discard, resp.Body) // by now, the command has ended
 			require.NoError(t, errors.Join(err, resp.Body.Close()))
-			assert.True(t, env.Server.Crash("sent-sandbox"), "its machine ends")
+			assert.True(t, env.Server.Crash("sent-sandbox"), "the machine ends")
 			return nil, syscall.ECONNRESET
 		}
 		return http.DefaultTransport.RoundTrip(req)
@@ -278,11 +278,11 @@ func TestSentAfterRefusal(t *testing.T) {
 			return err
 		}
 		defer sb.Delete(ctx)
-		require.NoError(t, sb.Refresh(ctx)) // its files are saved
+		require.NoError(t, sb.Refresh(ctx)) // save the files of the machine
 		begun = true
 		res, err := sb.Run(ctx, "echo", []string{"ran"}, nil)
 		require.NoError(t, err)
-		assert.Equal(t, durable.Lost, res.Outcome, "it has run")
+		assert.Equal(t, durable.Lost, res.Outcome, "the command has run")
 		return nil
 	})
 	require.NoError(t, env.GetWorkflowError())

@@ -75,18 +75,18 @@ func (d dir) Create(_ context.Context, key string) (_ OutputWriter, err error) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return nil, err
 	}
-	f, err := os.CreateTemp(filepath.Dir(name), unfinished(name)+"*")
+	f, err := os.CreateTemp(filepath.Dir(name), temporaryPrefix(name)+"*")
 	if err != nil {
 		return nil, err
 	}
 	return &fileWriter{File: f, root: string(d), name: name}, nil
 }
 
-// unfinished returns the prefix of the temporary files that Commit renames to name.
-func unfinished(name string) string { return ".new-" + filepath.Base(name) + "-" }
+// temporaryPrefix returns the prefix of the temporary files that Commit renames to name.
+func temporaryPrefix(name string) string { return ".new-" + filepath.Base(name) + "-" }
 
-// abandonedAfter is when a temporary file that nobody writes counts as abandoned. A command
-// may be silent until it is followed again, a day later.
+// A temporary file counts as abandoned when nothing was written to it for abandonedAfter. A
+// command may be silent as long as an attempt to follow it lasts, which is a day.
 const abandonedAfter = followTime + time.Hour
 
 // NeededPrefix begins the keys of objects that sessions need as long as they live: the
@@ -96,7 +96,7 @@ const NeededPrefix = "sessions.needed/"
 
 type fileWriter struct {
 	*os.File
-	root   string // of the store
+	root   string // the store's folder
 	name   string
 	closed bool
 }
@@ -111,8 +111,8 @@ func (w *fileWriter) Commit() (err error) {
 	if err := w.Sync(); err != nil {
 		return err
 	}
-	// Close first: not every system can rename an open file, and some report only now that
-	// the file could not be written.
+	// Close first: not every system can rename an open file, and some report a failed write
+	// only here.
 	w.closed = true
 	if err := w.File.Close(); err != nil {
 		return err
@@ -151,10 +151,10 @@ func (w *fileWriter) clean() {
 	folder := filepath.Dir(w.name)
 	entries, err := os.ReadDir(folder)
 	if err != nil {
-		return // they only take space
+		return // best effort: the files only take space
 	}
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), unfinished(w.name)) {
+		if !strings.HasPrefix(e.Name(), temporaryPrefix(w.name)) {
 			continue
 		}
 		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > abandonedAfter {

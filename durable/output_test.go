@@ -25,7 +25,7 @@ func TestDir(t *testing.T) {
 	durabletest.TestStore(t, durable.Dir(filepath.Join(t.TempDir(), "made")))
 }
 
-// counted counts the bytes that are read of a store, whose readers may be seekers.
+// counted counts the bytes that are read from a store. Its readers may be seekers.
 type counted struct {
 	durable.OutputStore
 	seeks bool
@@ -146,14 +146,14 @@ func TestDirCleans(t *testing.T) {
 		}
 		return names
 	}
-	write("a") // and never again
+	write("a") // this writer never commits
 	old := time.Now().Add(-25 * time.Hour)
 	require.NoError(t, os.Chtimes(filepath.Join(folder, files()[0]), old, old))
-	write("a") // has begun
+	write("a") // this writer is still at work
 	require.NoError(t, write("b").Commit())
-	assert.Len(t, files(), 3, "those of another key are not looked at")
+	assert.Len(t, files(), 3, "a commit does not touch the files of another key")
 	require.NoError(t, write("a").Commit())
-	assert.Len(t, files(), 3, "a, b, and the one that has begun")
+	assert.Len(t, files(), 3, "a, b, and the file that is being written")
 }
 
 // TestDirCommitCloses: Commit closes the file before it renames it.

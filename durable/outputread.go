@@ -51,7 +51,8 @@ func ReadOutput(ctx context.Context, store OutputStore, key string, skip int64) 
 	}
 }
 
-// seekRecord stops searching when at most scanBytes are left to search.
+// seekRecord stops its search when the range that contains the record has at most
+// scanBytes.
 const scanBytes = 256 << 10
 
 // seekRecord moves to the start of a record shortly before the byte number skip.

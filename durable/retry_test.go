@@ -13,10 +13,10 @@ import (
 func TestRetriesDoNotFlood(t *testing.T) {
 	const (
 		sandboxes = 1000
-		requests  = 3 // of an attempt: the client has retries of its own
+		requests  = 3 // per attempt: the client also retries
 		limit     = 1000
 	)
-	session := Options{Lease: 32 * time.Minute} // by default
+	session := Options{Lease: 32 * time.Minute} // the default
 	var seconds [30 * 60]int
 	for range sandboxes {
 		var at time.Duration
@@ -32,7 +32,7 @@ func TestRetriesDoNotFlood(t *testing.T) {
 		n := 0
 		for _, inSecond := range seconds[minute*60 : minute*60+60] {
 			n += inSecond
-			assert.Less(t, inSecond, limit/10, "a crowd in minute %d", minute)
+			assert.Less(t, inSecond, limit/10, "too many requests at once in minute %d", minute)
 		}
 		assert.Less(t, n, limit*12/10, "minute %d", minute)
 	}

@@ -31,7 +31,7 @@ func TestRewound(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				srv := sandboxtest.New(t, &sandboxtest.Options{CommandIDs: ids})
-				var backup []byte // the sandbox as a history has it
+				var backup []byte // the state of the sandbox in a history
 				for n := range histories {
 					var suite testsuite.WorkflowTestSuite
 					env := suite.NewTestWorkflowEnvironment()
@@ -75,7 +75,7 @@ func TestRewound(t *testing.T) {
 				for n := range histories {
 					want += "ran " + string(rune('a'+n)) + "\n"
 				}
-				assert.Equal(t, want, string(deployed), "each once")
+				assert.Equal(t, want, string(deployed), "each command ran once")
 			})
 		}
 	}

@@ -33,7 +33,7 @@ type Options struct {
 	FailoverRegions []string `json:"failoverRegions,omitempty"`
 	// Mounts maps directories to drives.
 	Mounts map[string]sandbox.Mount `json:"mounts,omitempty"`
-	// Ports are exposed.
+	// Ports are the ports to expose.
 	Ports []int `json:"ports,omitempty"`
 	// NetworkPolicy is the policy of a new sandbox. Nil allows everything. Its JSON has no
 	// values of headers: [Worker.Prepare] sets them.
@@ -87,8 +87,9 @@ type Sandbox struct {
 	// StartedAt is the start of that session, and ExpiresAt the end of its lease.
 	StartedAt time.Time `json:"startedAt,omitzero"`
 	ExpiresAt time.Time `json:"expiresAt,omitzero"`
-	// Ahead is how far the workflow's clock is ahead of the service's, which those times
-	// come from. Differences below five minutes count as zero: slow responses cause them.
+	// Ahead is how far the workflow's clock is ahead of the service's clock, which
+	// StartedAt and ExpiresAt come from. Differences below five minutes count as zero,
+	// because slow responses can cause them.
 	Ahead time.Duration `json:"ahead,omitempty"`
 	// CreatedAt is when the sandbox was created. It changes if the files were lost,
 	// because their snapshot expired or was deleted, and a new, empty sandbox was created.
@@ -101,7 +102,7 @@ type Sandbox struct {
 	Rollbacks int       `json:"rollbacks,omitempty"`
 	SavedAt   time.Time `json:"savedAt,omitzero"`
 	// Rewinds counts how often the sandbox had run commands that the history has lost.
-	// Epoch is when the numbering of keys began: at the opening, or at the last of those.
+	// Epoch is when the numbering of keys began: at the opening, or at the last rewind.
 	Rewinds int    `json:"rewinds,omitempty"`
 	Epoch   string `json:"epoch,omitempty"`
 	// Ended is the session that ended by itself, until the next one starts.
@@ -109,7 +110,7 @@ type Sandbox struct {
 	// Opening says that an unknown machine may run: a call that starts one was canceled or
 	// has failed.
 	Opening bool `json:"opening,omitempty"`
-	// Commands counts the started commands. It numbers their keys.
+	// Commands counts the started commands. The count is part of their keys.
 	Commands int `json:"commands,omitempty"`
 	// Runtime is the image or runtime of the sandbox.
 	Runtime string `json:"runtime,omitempty"`
@@ -130,7 +131,7 @@ type Sandbox struct {
 	refusals int // in a row
 }
 
-// DefaultName returns the name of a workflow's sandbox whose Options have none.
+// DefaultName returns the name of a workflow's sandbox if its Options have none.
 func DefaultName(workflowID string) string { return "durable-" + workflowID }
 
 // Open creates the sandbox, or starts the one that has its name. If it fails, or ctx is
@@ -167,8 +168,8 @@ func (s *Sandbox) abandon(ctx workflow.Context) {
 	_ = workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, opts), activityAbandon, s.Options.Name, s.Epoch).Get(ctx, nil)
 }
 
-// check refuses a nil Sandbox, which would panic: Temporal retries a panic in a workflow for
-// ever.
+// check returns an error for a nil Sandbox. Without it, the call would panic, and Temporal
+// retries a workflow that panics for ever.
 func (s *Sandbox) check(ctx workflow.Context) error {
 	return entry.Check(ctx, s != nil && s.Options.Name != "", "durable", "the Sandbox")
 }
@@ -181,7 +182,7 @@ func (s *Sandbox) Resume(ctx workflow.Context) error {
 	}
 	var m machine
 	if s.VM != "" {
-		s.Ended = s.VM // unless it is found to run
+		s.Ended = s.VM // the machine may have ended; the activity finds out
 	}
 	// After a cancellation, Close has to know that a machine may run.
 	s.Opening = true
@@ -194,7 +195,7 @@ func (s *Sandbox) Resume(ctx workflow.Context) error {
 	return nil
 }
 
-// noteClock compares the workflow's clock with the service's.
+// noteClock sets Ahead, the difference between the workflow's clock and the service's.
 func (s *Sandbox) noteClock(ctx workflow.Context, m machine) {
 	const slow = 5 * time.Minute
 	if m.Now.IsZero() {
@@ -205,7 +206,7 @@ func (s *Sandbox) noteClock(ctx workflow.Context, m machine) {
 	}
 }
 
-// setMachine notes the new machine, and what it has lost.
+// setMachine records the new machine, and counts a reset or a rollback.
 func (s *Sandbox) setMachine(m machine) {
 	switch {
 	case !s.CreatedAt.IsZero() && !m.CreatedAt.Equal(s.CreatedAt):
@@ -243,7 +244,7 @@ func (s *Sandbox) Renew(ctx workflow.Context) (runs bool, err error) {
 	return true, nil
 }
 
-// noteEnded notes that the machine has ended by itself.
+// noteEnded records that the machine has ended by itself.
 func (s *Sandbox) noteEnded() { s.Ended, s.VM = s.VM, "" }
 
 // Hibernate stops the machine with a snapshot of its files. The next call that needs the
@@ -333,9 +334,9 @@ func withCancelWait(ctx workflow.Context) workflow.Context {
 // because others wait for the command.
 const followPause = 10 * time.Second
 
-// longestPause is the longest pause between attempts of the other activities. It keeps a thousand
-// sandboxes that wake in an outage below the platform's rate limit, and is short enough
-// for the lease.
+// longestPause is the longest pause between attempts of the other activities. It keeps a
+// thousand sandboxes that wake in an outage below the platform's rate limit, and is short
+// enough for the lease.
 func (o Options) longestPause() time.Duration {
 	return min(max(o.lease()/6, followPause), 5*time.Minute)
 }
@@ -356,7 +357,8 @@ func (s *Sandbox) withShortOptions(ctx workflow.Context) workflow.Context {
 	})
 }
 
-// followTime limits an attempt to follow a command. The next one begins at its start.
+// followTime limits one attempt to follow a command. The next attempt reads the command's
+// output from its start.
 const followTime = 24 * time.Hour
 
 // withSummary names the command in the summary of an activity, which Temporal's page shows.

@@ -29,7 +29,8 @@ type startInput struct {
 	// Again says that an earlier execution of the activity was refused, but may have sent
 	// the command.
 	Again bool `json:",omitempty"`
-	// Lease is the machine's. Expires is its end, as far as the workflow knows.
+	// Lease is the length of the machine's lease. Expires is when the lease ends, as far as
+	// the workflow knows.
 	Lease   time.Duration
 	Expires time.Time
 }
@@ -63,25 +64,26 @@ type started struct {
 	ExpiresAt time.Time `json:",omitzero"`
 }
 
-// guard lets one start of a key win, because only one process can create a directory. For
-// the winner it becomes the command, and leaves the nonce in the directory. For all others
-// it ends with the exit code taken. If the directory can't be created for another reason,
-// such as a full disk, the command fails.
+// guard is the shell script that starts a command. Of all starts with the same key, it lets
+// only one win, because only one process can create a directory. In the winner, the script
+// writes the nonce into the directory and becomes the command. In all others, it ends with
+// exit code 125 (exitStartLost). If the directory can't be created for another reason, such
+// as a full disk, the command fails.
 //
 // Snapshots contain these directories, and another sandbox may begin from one. The path
 // therefore contains the sandbox's name. Any user of the sandbox may run commands, so
 // everybody can write the folder above.
 //
-// The guard is needed even if the service accepts the caller's command IDs: nobody has
-// observed what it does with an ID that is taken.
+// The guard is needed even if the service accepts the caller's command IDs: it is not known
+// what the service does with an ID that is already in use.
 const (
 	guard = `d="/tmp/.durable/$0"; n=$1; shift; (umask 0; mkdir -p "${d%/*}" 2>/dev/null); ` +
 		`mkdir "$d" 2>/dev/null || { [ ! -d "$d" ] || exit 125; mkdir "$d" || exit 126; }; ` +
 		`echo "$n" 2>/dev/null >"$d/nonce"; exec "$@"`
-	taken = 125
+	exitStartLost = 125
 )
 
-// nonceFile is the file with the nonce of a path's winner.
+// nonceFile returns the file in which the winner of a path has written its nonce.
 func nonceFile(path string) string { return "/tmp/.durable/" + path + "/nonce" }
 
 // commandID returns the ID to request for the command of a key. It has a form that the
@@ -91,9 +93,10 @@ func commandID(vm, key string) string {
 	return "d" + hex.EncodeToString(sum[:16])
 }
 
-// start starts the command of a key at most once. Every attempt but the first looks for
-// the command before it sends anything. If an earlier request arrives later than that, one
-// of the two wins: the service refuses the second with the same ID, or the guard ends it.
+// start starts the command of a key at most once. Every attempt but the first looks for the
+// command before it sends anything. An earlier request may still arrive after that. Then
+// only one of the two wins: the service refuses the second one with the same ID, or the
+// guard ends it.
 func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error) {
 	unsent := neverSent(ctx, in)
 	defer func(ctx context.Context) { err = noteUnsent(ctx, unsent, err) }(ctx)
@@ -104,7 +107,7 @@ func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error
 	var vm *sandbox.Session
 	var cmd *sandbox.Command
 	if first {
-		// If it has ended, the service answers the start with that.
+		// If the session has ended, the service says so when it refuses the start.
 		vm, err = w.knownSession(in.Sandbox, in.VM, in.Expires)
 	} else if vm, err = w.currentSession(ctx, in.Sandbox, in.VM); err == nil {
 		cmd, err = findCommand(ctx, vm, in)
@@ -115,33 +118,33 @@ func (w *Worker) start(ctx context.Context, in startInput) (_ started, err error
 	case err != nil:
 		return started{}, classify(ctx, err)
 	case cmd != nil:
-		return found(cmd, in, vm)
+		return resultOf(cmd, in, vm)
 	}
 	opts, err := w.prepare(ctx, &in)
 	if err != nil {
 		return started{}, classify(ctx, err)
 	}
 	if vm.TimeLeft() < in.Lease/2 {
-		extend(ctx, vm, in.Lease) // the command is not followed yet
+		extend(ctx, vm, in.Lease) // nothing else renews the lease until the command is followed
 	}
 	cmd, err = w.send(ctx, vm, in, opts)
 	unsent = unsent && notStarted(err)
 	switch {
 	case err == nil:
-		return found(cmd, in, vm)
+		return resultOf(cmd, in, vm)
 	case errors.Is(err, sandbox.ErrOutcomeUnknown):
-		// The next attempt looks, and the guard holds.
+		// The next attempt looks for the command, and the guard prevents a second start.
 		return started{}, classify(ctx, errors.New(err.Error()))
 	case hasEnded(err):
 		return ended()
 	case errors.Is(err, sandbox.ErrRefused):
 		switch _, lookErr := w.currentSession(ctx, in.Sandbox, in.VM); {
 		case lookErr == nil:
-			return started{}, invalid(err) // it is about this command
+			return started{}, invalidError(err) // the refusal is about this command
 		case hasEnded(lookErr):
 			return ended()
 		default:
-			return started{}, classify(ctx, lookErr) // all requests are refused
+			return started{}, classify(ctx, lookErr) // the service refuses all requests
 		}
 	}
 	return started{}, classify(ctx, err)
@@ -200,18 +203,18 @@ func (w *Worker) send(ctx context.Context, vm *sandbox.Session, in startInput, o
 	return cmd, err
 }
 
-// found returns the result for a command with the key. A lost history of the workflow may
-// have started another command with it.
-func found(cmd *sandbox.Command, in startInput, vm *sandbox.Session) (started, error) {
+// resultOf returns the result for a command with the key. A lost history of the workflow may
+// have started another command with the same key.
+func resultOf(cmd *sandbox.Command, in startInput, vm *sandbox.Session) (started, error) {
 	if in.matches(cmd) {
-		return handle(cmd, in, vm)
+		return withHandle(cmd, in, vm)
 	}
 	return started{Rewound: true}, nil
 }
 
-// handle returns the command's handle, without its arguments, because the history contains
+// withHandle returns the command's handle, without its arguments, because the history contains
 // the handle more than once.
-func handle(cmd *sandbox.Command, in startInput, vm *sandbox.Session) (started, error) {
+func withHandle(cmd *sandbox.Command, in startInput, vm *sandbox.Session) (started, error) {
 	data, err := json.Marshal(cmd)
 	if err != nil {
 		return started{}, err
@@ -277,7 +280,7 @@ func findCommand(ctx context.Context, vm *sandbox.Session, in startInput) (*sand
 	if err != nil {
 		return nil, err
 	}
-	return winner(ctx, cmds, in.guardArgs()[2])
+	return winnerOf(ctx, cmds, in.guardArgs()[2])
 }
 
 // pathOf returns the guard's path of a command. It is empty for a command without guard.
@@ -288,9 +291,9 @@ func pathOf(cmd *sandbox.Command) string {
 	return ""
 }
 
-// winner returns the command that won the guard of a path, or may still win it, of all
-// commands of a session.
-func winner(ctx context.Context, cmds []*sandbox.Command, path string) (*sandbox.Command, error) {
+// winnerOf returns the one of cmds, the commands of a session, that has won the guard of a
+// path or may still win it.
+func winnerOf(ctx context.Context, cmds []*sandbox.Command, path string) (*sandbox.Command, error) {
 	cmds = slices.DeleteFunc(slices.Clone(cmds), func(c *sandbox.Command) bool { return pathOf(c) != path })
 	switch len(cmds) {
 	case 0:
@@ -304,21 +307,22 @@ func winner(ctx context.Context, cmds []*sandbox.Command, path string) (*sandbox
 		done, err := cmd.Wait(wait)
 		cancel()
 		switch {
-		case err == nil && done.ExitCode != taken:
+		case err == nil && done.ExitCode != exitStartLost:
 			return cmd, nil
 		case err == nil:
 		case ctx.Err() != nil || wait.Err() == nil:
 			return nil, err
 		default:
-			return cmd, nil // it runs
+			return cmd, nil // it still runs, so the guard has let it win
 		}
 	}
 	return nil, nil
 }
 
-// findWinner looks for the command that won against the command id, which ended as losers
-// do. It returns nil if id ended so by itself. rewound says that the winner belongs to a
-// lost history.
+// findWinner looks for the command that won the guard against the command id. It returns
+// nil if this session has no such command: either the program of id itself has ended with
+// exit code 125, or the winner ran in an earlier session. rewound says that the winner
+// belongs to a lost history.
 func findWinner(ctx context.Context, vm *sandbox.Session, id string) (cmd *sandbox.Command, rewound bool, err error) {
 	cmds, err := vm.ListCommands(ctx)
 	if err != nil {
@@ -329,13 +333,14 @@ func findWinner(ctx context.Context, vm *sandbox.Session, id string) (cmd *sandb
 		return nil, false, nil
 	}
 	mine := cmds[i]
-	if cmd, err = winner(ctx, cmds, pathOf(mine)); err != nil {
+	if cmd, err = winnerOf(ctx, cmds, pathOf(mine)); err != nil {
 		return nil, false, err
 	}
 	if cmd != nil && cmd.ID() != id {
 		return cmd, !slices.Equal(cmd.Args(), mine.Args()), nil
 	}
-	// The winner ran in an earlier machine, whose files this one has, or there was none.
+	// Either the winner ran in an earlier machine, and this one has its files, or there was
+	// no winner.
 	nonce, err := vm.FS().ReadFile(ctx, nonceFile(pathOf(mine)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, false, nil

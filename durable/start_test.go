@@ -25,7 +25,7 @@ import (
 )
 
 // delayed is a network that holds back the first start of a command and reports a broken
-// connection. It delivers the request with the next one: before it, or after it.
+// connection. It delivers this request together with the next one, before or after that.
 type delayed struct {
 	before bool
 	// counts reports whether a request is a start.
@@ -34,7 +34,7 @@ type delayed struct {
 	mu     sync.Mutex
 	starts int
 	kept   *http.Request
-	late   int // the status that the late one got
+	late   int // the status of the response to the late request
 }
 
 func (d *delayed) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -110,18 +110,18 @@ func TestLateStart(t *testing.T) {
 					assert.Equal(t, "out\n", res.Tail)
 					res, err = sb.Run(ctx, "cat", []string{"log"}, nil)
 					require.NoError(t, err)
-					assert.Equal(t, "ran\n", res.Tail, "it ran once")
+					assert.Equal(t, "ran\n", res.Tail, "the command ran once")
 					return nil
 				})
 				require.NoError(t, env.GetWorkflowError())
 				network.mu.Lock()
 				defer network.mu.Unlock()
-				assert.Equal(t, 3, network.starts, "two of the command, and one of the next")
+				assert.Equal(t, 3, network.starts, "two starts of the first command, and one of the second")
 				want := http.StatusOK
 				if ids == sandboxtest.CommandIDsHonored && !before {
 					want = http.StatusConflict
 				}
-				assert.Equal(t, want, network.late, "the late one was answered")
+				assert.Equal(t, want, network.late, "the late request got a response")
 			})
 		}
 	}
@@ -142,7 +142,7 @@ func clientThrough(t *testing.T, srv *sandboxtest.Server, rt http.RoundTripper) 
 }
 
 // TestGuard: commands of any user pass the guard, also after those of another user. Where
-// the guard can not work, the command says so and does not run.
+// the guard cannot work, the command says so and does not run.
 func TestGuard(t *testing.T) {
 	env := durabletest.New(t, nil)
 	probe, err := env.Server.Client().Create(t.Context(), nil)
@@ -183,12 +183,12 @@ func TestGuard(t *testing.T) {
 	}
 	require.Len(t, guarded, 6)
 	slices.Sort(guarded)
-	assert.Len(t, slices.Compact(guarded), 6, "each start has an ID of its own")
+	assert.Len(t, slices.Compact(guarded), 6, "each start has its own ID")
 	assert.NotContains(t, guarded, "")
 }
 
 // TestArgFrom: a stored argument is read when the command starts, and is not in the handle.
-// A missing one is an error of the command.
+// If it is missing, the start returns an error.
 func TestArgFrom(t *testing.T) {
 	t.Parallel()
 	env := durabletest.New(t, nil)

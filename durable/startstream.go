@@ -22,7 +22,8 @@ type startStream struct {
 	cancel context.CancelFunc
 }
 
-// streamWait is how long a response waits for its reader, and the command's output with it.
+// streamWait is how long the response waits for its reader. Meanwhile, the command may have
+// to wait to write its output.
 const streamWait = 10 * time.Second
 
 // startStreaming starts a command and keeps the response for [Worker.takeStream].
@@ -41,7 +42,7 @@ func (w *Worker) startStreaming(ctx context.Context, vm *sandbox.Session, args [
 	w.streams.Store(cmd.ID(), h)
 	go func() {
 		defer close(h.over)
-		_ = cmd.WaitOutput(context.Background()) // ends with live
+		_ = cmd.WaitOutput(context.Background()) // returns when live ends, at the latest
 	}()
 	go func() {
 		wait := time.NewTimer(streamWait)

@@ -66,7 +66,7 @@ func (w *Worker) sweepOne(ctx context.Context, c client.Client, info sandbox.Inf
 	switch status {
 	case enums.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED, enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
 	default:
-		if !runs { // its code kept it
+		if !runs { // the workflow has ended normally and kept its sandbox
 			return false, nil
 		}
 	}
@@ -92,8 +92,8 @@ func sameSandbox(a, b sandbox.Info) bool {
 	return a.CreatedAt.Equal(b.CreatedAt) && a.Tags[tagFleet] == b.Tags[tagFleet] && a.Tags[tagWorkflow] == b.Tags[tagWorkflow]
 }
 
-// fleet returns the tag of this worker's sandboxes. No other Temporal server may use it,
-// because it does not know their workflows.
+// fleet returns the tag of this worker's sandboxes. Another Temporal server must not use
+// the same tag: it does not know their workflows, and would stop them.
 func (w *Worker) fleet(ctx context.Context) (string, error) {
 	if w.Fleet != "" {
 		return w.Fleet, nil

@@ -39,9 +39,9 @@ func (s statuses) DescribeWorkflowExecution(_ context.Context, id, _ string) (*w
 	return &workflowservice.DescribeWorkflowExecutionResponse{WorkflowExecutionInfo: &workflowpb.WorkflowExecutionInfo{Status: status}}, nil
 }
 
-// TestSweepDeletes: Sweep stops the machines of workflows that did not end in order, and
+// TestSweepDeletes: Sweep stops the machines of workflows that did not end normally, and
 // later deletes their sandboxes. It does not touch sandboxes that a workflow has kept, or
-// those of no fleet or another one.
+// those of another fleet or of none.
 func TestSweepDeletes(t *testing.T) {
 	of := map[string]enums.WorkflowExecutionStatus{
 		"runs": enums.WORKFLOW_EXECUTION_STATUS_RUNNING, "completed": enums.WORKFLOW_EXECUTION_STATUS_COMPLETED,
@@ -83,14 +83,14 @@ func TestSweepDeletes(t *testing.T) {
 	}
 	n, err = w.Sweep(t.Context(), statuses{of: of})
 	require.NoError(t, err)
-	assert.Zero(t, n, "nothing is deleted unless that is asked for")
+	assert.Zero(t, n, "nothing is deleted without DeleteAfter")
 	assert.Len(t, there(), 9)
 
 	srv.Advance(90 * 24 * time.Hour)
 	w.DeleteAfter = 100 * 24 * time.Hour
 	n, err = w.Sweep(t.Context(), statuses{of: of})
 	require.NoError(t, err)
-	assert.Zero(t, n, "it is not long enough")
+	assert.Zero(t, n, "the sandbox was not stopped for long enough")
 	w.DeleteAfter = 60 * 24 * time.Hour
 	n, err = w.Sweep(t.Context(), statuses{of: of})
 	require.NoError(t, err)
@@ -143,7 +143,7 @@ func TestSweepWrongClock(t *testing.T) {
 func TestSweepReplaced(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		runs    bool // when Sweep lists it
+		runs    bool // whether the sandbox runs when Sweep lists it
 		between func(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox)
 	}{
 		"another one runs": {true, func(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox) {

@@ -44,10 +44,10 @@ type Worker struct {
 
 	// idsRefused says that the service does not accept the caller's command IDs.
 	idsRefused atomic.Bool
-	// streams has the open responses to starts of this worker that nobody reads yet, by the
-	// commands' IDs.
+	// streams contains the open responses to starts of this worker that nobody reads yet,
+	// by the commands' IDs.
 	streams sync.Map
-	// namespaces has the IDs of namespaces, by their names.
+	// namespaces maps the names of namespaces to their IDs.
 	namespaces sync.Map
 }
 
@@ -97,7 +97,7 @@ func classify(ctx context.Context, err error) error {
 	api, isAPI := errors.AsType[*sandbox.APIError](err)
 	switch {
 	case errors.Is(err, sandbox.ErrInvalid):
-		return invalid(err)
+		return invalidError(err)
 	case errors.Is(err, sandbox.ErrRefused), errors.Is(err, sandbox.ErrSnapshotNotFound):
 		return temporal.NewNonRetryableApplicationError(err.Error(), errRefused, nil)
 	case errors.Is(err, sandbox.ErrUnauthorized):
@@ -112,16 +112,17 @@ func classify(ctx context.Context, err error) error {
 	return temporal.NewApplicationErrorWithOptions(err.Error(), "Sandbox", temporal.ApplicationErrorOptions{NextRetryDelay: pause})
 }
 
-// nextPause is how long the next attempt of an activity waits: the pause of its policy, less
-// up to a half at random, so that activities do not all return at once after an outage.
+// nextPause returns how long the next attempt of an activity waits: the pause of its
+// policy, less up to a half at random, so that activities do not all return at once after
+// an outage.
 func nextPause(info activity.Info) time.Duration {
 	policy := cmp.Or(info.RetryPolicy, retries(followPause)) // an old server does not send it
 	pause := min(policy.InitialInterval<<min(info.Attempt-1, 30), policy.MaximumInterval)
 	return pause - rand.N(pause/2+1)
 }
 
-// invalid returns an error that is never retried.
-func invalid(err error) error {
+// invalidError returns an error that is never retried.
+func invalidError(err error) error {
 	return temporal.NewNonRetryableApplicationError(err.Error(), errInvalid, nil)
 }
 

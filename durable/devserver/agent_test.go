@@ -23,7 +23,8 @@ import (
 
 var _ agent.Sessions = (*session.Conversations)(nil)
 
-// envAgent has a serviceConfig as JSON. It makes this test binary an agent.
+// envAgent is an environment variable with a serviceConfig as JSON. It makes this test
+// binary run converse.
 const envAgent = "DURABLE_TEST_AGENT"
 
 const conversation = "user-7/chat-3"
@@ -44,8 +45,7 @@ func conversations(ctx context.Context, c serviceConfig) (*session.Conversations
 	return &session.Conversations{Client: sessions}, temporal, nil
 }
 
-// converse is the agent that the test kills. Its model asked for a command that does not
-// end.
+// converse is the agent that the test kills. It calls a command that does not end.
 func converse(c serviceConfig) error {
 	ctx := context.Background()
 	all, _, err := conversations(ctx, c)
@@ -108,7 +108,7 @@ func TestKilledAgent(t *testing.T) {
 	}
 	again, release, err := all.Acquire(t.Context(), conversation)
 	require.NoError(t, err)
-	for e, err := range all.Client.Events(t.Context(), id, session.Cursor{}) { // Acquire waited for the command
+	for e, err := range all.Client.Events(t.Context(), id, session.Cursor{}) { // Acquire has waited for the command, so all events exist
 		require.NoError(t, err)
 		if e.Type == session.TypeCommandEnd {
 			require.Equal(t, durable.Exited, e.Outcome)

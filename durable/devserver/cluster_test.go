@@ -34,7 +34,7 @@ func TestCluster(t *testing.T) {
 	}
 	authorize(t, "secret")
 	one, at := start()
-	var base atomic.Value // the address that the viewer and the user are at
+	var base atomic.Value // the address that the viewer and the user connect to
 	base.Store(at)
 	get := func() string { return base.Load().(string) }
 	resp, err := http.Post(get()+"/start", "application/json", nil)
@@ -51,7 +51,7 @@ func TestCluster(t *testing.T) {
 	// starts another process for the rest.
 	during := func(n int, end func()) {
 		command := fmt.Sprintf("cmd-%d", n)
-		post(t, get, "/command", map[string]any{"runId": id, "command": held(command, 40), "key": command})
+		post(t, get, "/command", map[string]any{"runId": id, "command": heldScript(command, 40), "key": command})
 		require.Eventually(t, func() bool { return strings.Contains(v.wrote(command), "5\n") }, 5*time.Minute, 20*time.Millisecond)
 		cmd, next := start()
 		base.Store(next)
@@ -66,7 +66,7 @@ func TestCluster(t *testing.T) {
 	during(1, func() { require.NoError(t, one.Process.Kill()) })
 	during(2, func() {
 		require.NoError(t, one.Process.Signal(syscall.SIGTERM))
-		assert.NoError(t, one.Wait(), "it ends as it should")
+		assert.NoError(t, one.Wait(), "the process ends without an error")
 	})
 	post(t, get, "/destroy", map[string]any{"runId": id})
 	<-v.over
@@ -99,12 +99,12 @@ func TestCluster(t *testing.T) {
 	assert.Fail(t, "nothing was swept")
 }
 
-// held returns a script that counts to n, but waits for release after five.
-func held(file string, n int) string {
+// heldScript returns a script that counts to n, but waits for release after five.
+func heldScript(file string, n int) string {
 	return fmt.Sprintf(`for i in $(seq %d); do echo $i; [ $i != 5 ] || until [ -e %s ]; do sleep 0.05; done; sleep 0.02; done`, n, file)
 }
 
-// release lets a script of held continue.
+// release lets a script of heldScript continue.
 func release(t *testing.T, emulator *sandboxtest.Server, session, file string) {
 	t.Helper()
 	sb, err := emulator.Client().Get(t.Context(), "durable-"+session, nil)

@@ -55,13 +55,14 @@ const KeyFile = "tls.pem"
 
 const (
 	namespace = "default"
-	// retention is how long Temporal keeps closed workflows: its minimum.
+	// retention is how long Temporal keeps closed workflows. It is the minimum that
+	// Temporal allows.
 	retention = 24 * time.Hour
 	// startTries limits the attempts to use free ports: another program may take them first.
 	startTries  = 3
 	clusterName = "active"
-	// connLifetime closes the connections to the database after the server has stopped,
-	// because Temporal leaves them open.
+	// connLifetime is the maximum age of a connection to the database. Temporal leaves
+	// connections open when the server stops, and this closes them.
 	connLifetime = 10 * time.Second
 )
 
@@ -161,7 +162,7 @@ func (s *Server) open(dir string) error {
 // starts counts the databases that this process has opened.
 var starts atomic.Int64
 
-// database returns the configuration of the folder's database, which it creates if
+// database returns the configuration of the folder's database. It creates the database if
 // necessary.
 func (s *Server) database() (*config.SQL, error) {
 	file := filepath.Join(s.dir, "temporal.db")
@@ -201,7 +202,7 @@ func (s *Server) database() (*config.SQL, error) {
 	return db, os.Rename(fresh.DatabaseName, file)
 }
 
-// services are Temporal's. The first is the one that clients talk to.
+// services are the services of Temporal's server. Clients connect to the first one.
 var services = []primitives.ServiceName{primitives.FrontendService, primitives.HistoryService, primitives.MatchingService, primitives.WorkerService}
 
 // start starts Temporal's services on free ports, and the frontend on port unless that
@@ -274,8 +275,9 @@ func settings() dynamicconfig.StaticClient {
 		dynamicconfig.FrontendMaxNamespaceVisibilityRPSPerInstance.Key(): 100,
 		// Each session that is viewed has a long poll in each process that shows it.
 		dynamicconfig.MakeKey("frontend.namespaceCount"): 100_000,
-		// Temporal doesn't stop the workers of these. They clean up after crashes of
-		// big clusters, and close children of workflows by the hundred.
+		// Temporal doesn't stop the workers of these features with the server. This server
+		// does not need them: they clean up after crashes of big clusters, and close
+		// hundreds of child workflows.
 		dynamicconfig.TaskQueueScannerEnabled.Key():       false,
 		dynamicconfig.HistoryScannerEnabled.Key():         false,
 		dynamicconfig.EnableParentClosePolicyWorker.Key(): false,
@@ -297,7 +299,7 @@ func freePorts(ip string, n int) ([]int, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // all at once, so that no port comes twice
+		defer l.Close() // at the end, so that no port is returned twice
 		ports[i] = l.Addr().(*net.TCPAddr).Port
 	}
 	return ports, nil

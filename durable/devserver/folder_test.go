@@ -47,12 +47,12 @@ func TestFolder(t *testing.T) {
 	require.NoError(t, err)
 	again, known := start(port)
 	assert.True(t, known)
-	assert.Equal(t, srv.Address(), again.Address(), "workers find it again")
+	assert.Equal(t, srv.Address(), again.Address(), "a restarted server has the same address")
 	require.NoError(t, again.Close())
 
 	require.NoError(t, os.RemoveAll(dir))
 	fresh, known := start(0)
-	assert.False(t, known, "what was there is gone")
+	assert.False(t, known, "the new folder is empty")
 	require.NoError(t, fresh.Close())
 }
 

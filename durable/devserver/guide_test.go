@@ -22,7 +22,7 @@ type guideClient struct {
 	runID string
 	lines *bufio.Scanner
 	close func() error
-	slept int // how often the session was seen to hibernate
+	slept int // how many times the client has seen the session hibernate
 }
 
 func (c *guideClient) open(runID string) (reconnected bool) {
@@ -109,7 +109,7 @@ func TestGuideClient(t *testing.T) {
 	again := &guideClient{t: t, base: base}
 	assert.True(t, again.open(c.runID))
 	assert.Equal(t, created, again.next())
-	for again.slept < c.slept { // a slow machine may be idle before the command comes
+	for again.slept < c.slept { // on a slow machine, the session may hibernate before the command comes
 		again.until("status", "hibernated")
 	}
 	require.Equal(t, 200, again.send("cat f"))

@@ -24,6 +24,6 @@ func TestFirstProgram(t *testing.T) {
 	assert.Contains(t, string(out), "\nHello\n")
 	for info, err := range emulator.Client().List(t.Context(), nil) {
 		require.NoError(t, err)
-		assert.Fail(t, "a sandbox is left", info.Name)
+		assert.Fail(t, "a sandbox remains", info.Name)
 	}
 }

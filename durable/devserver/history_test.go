@@ -34,9 +34,9 @@ func (s pageStore) Create(ctx context.Context, key string) (durable.OutputWriter
 	return s.OutputStore.Create(ctx, key)
 }
 
-// TestHistories plays a session's week quickly on a server: the session hibernates, moves
-// to a new machine, loses one, continues as new, and is destroyed while it does so. The
-// recorded history must replay.
+// TestHistories simulates a week of a session in a short time on a server: the session
+// hibernates, moves to a new machine, loses one, continues as new, and is destroyed while
+// it does so. The recorded history must replay.
 func TestHistories(t *testing.T) {
 	emulator := sandboxtest.New(t, nil)
 	srv, _ := startTemporal(t)
@@ -50,7 +50,7 @@ func TestHistories(t *testing.T) {
 	output := pageStore{durable.Dir(t.TempDir()), func() {
 		mu.Lock()
 		defer mu.Unlock()
-		if rolls++; rolls == 2 { // the second time it continues as new
+		if rolls++; rolls == 2 { // when the session continues as new for the second time
 			assert.NoError(t, sessions.Destroy(t.Context(), id, nil))
 		}
 	}}
@@ -67,9 +67,9 @@ func TestHistories(t *testing.T) {
 	mu.Unlock()
 	require.NoError(t, err)
 
-	// taken requires that a call succeeded, unless the session was destroyed in the
-	// meantime. The viewer learns that later.
-	taken := func(err error) {
+	// requireAccepted requires that a call succeeded, unless the session was destroyed in
+	// the meantime. The viewer sees that only later.
+	requireAccepted := func(err error) {
 		t.Helper()
 		mu.Lock()
 		defer mu.Unlock()
@@ -79,7 +79,7 @@ func TestHistories(t *testing.T) {
 	}
 	send := func(script string) string {
 		command, err := sessions.Command(t.Context(), id, session.Command{Command: script, Key: script})
-		taken(err)
+		requireAccepted(err)
 		return command
 	}
 	// The viewer is also the user: the events decide what it does next.
@@ -95,7 +95,7 @@ func TestHistories(t *testing.T) {
 		seen[word]++
 		switch {
 		case word == session.StateActive && last == "":
-			last = send("echo kept > f; sleep 1.6") // beyond the margin before the cap
+			last = send("echo kept > f; sleep 1.6") // runs until less than RefreshMargin remains
 		case word == session.TypeCommandOutput && e.Data == "begun\n":
 			require.True(t, emulator.Crash("durable-"+id))
 		case word == session.StateHibernated:

@@ -25,24 +25,24 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// local is a worker and a client of sessions in this process.
-type local struct {
+// localSessions is a worker and a client of sessions in this process.
+type localSessions struct {
 	emulator *sandboxtest.Server
 	temporal client.Client
 	sessions *session.Client
 }
 
-// startLocal starts a local whose workers write to one store, and whose viewers read from
-// another one, or from a view of it.
-func startLocal(t *testing.T, policy session.Policy, write, read durable.OutputStore) *local {
+// startLocal starts sessions in this process. The workers write to one store, and the
+// viewers read from another one, which may wrap the first.
+func startLocal(t *testing.T, policy session.Policy, write, read durable.OutputStore) *localSessions {
 	t.Helper()
 	return startLocalVia(t, http.DefaultTransport.(*http.Transport).Clone(), policy, write, read)
 }
 
 // startLocalVia is startLocal with a transport for the workers.
-func startLocalVia(t *testing.T, via http.RoundTripper, policy session.Policy, write, read durable.OutputStore) *local {
+func startLocalVia(t *testing.T, via http.RoundTripper, policy session.Policy, write, read durable.OutputStore) *localSessions {
 	t.Helper()
-	l := &local{emulator: sandboxtest.New(t, nil)}
+	l := &localSessions{emulator: sandboxtest.New(t, nil)}
 	_, l.temporal = startTemporal(t)
 	w := worker.New(l.temporal, queue, worker.Options{MaxConcurrentActivityExecutionSize: 1000, StickyScheduleToStartTimeout: time.Second})
 	hc := &http.Client{Transport: via}
@@ -58,8 +58,8 @@ func startLocalVia(t *testing.T, via http.RoundTripper, policy session.Policy, w
 	return l
 }
 
-// followed is a transport that calls tell when a log's reader asks for more after the first
-// output: it has processed that output.
+// followed is a transport that calls tell when the reader of a log reads again after the
+// first output. By then, it has processed that output.
 type followed struct {
 	*http.Transport
 	tell func()
@@ -109,13 +109,13 @@ func (w heldWriter) Commit() error {
 	return w.OutputWriter.Commit()
 }
 
-// askedStore replaces the results of Open.
-type askedStore struct {
+// hookedStore replaces the results of Open.
+type hookedStore struct {
 	durable.OutputStore
 	opened func(r io.ReadCloser, err error) (io.ReadCloser, error)
 }
 
-func (s askedStore) Open(ctx context.Context, key string) (io.ReadCloser, error) {
+func (s hookedStore) Open(ctx context.Context, key string) (io.ReadCloser, error) {
 	return s.opened(s.OutputStore.Open(ctx, key))
 }
 
@@ -127,8 +127,8 @@ func TestViewerOfALostMachine(t *testing.T) {
 	var once sync.Once
 	release, read := make(chan struct{}), make(chan struct{})
 	via := followed{http.DefaultTransport.(*http.Transport).Clone(), sync.OnceFunc(func() { close(read) })}
-	l := startLocalVia(t, via, session.Policy{}, heldStore{dir, release}, askedStore{dir, func(r io.ReadCloser, err error) (io.ReadCloser, error) {
-		if crashed.Load() && err != nil { // the output is stored only now
+	l := startLocalVia(t, via, session.Policy{}, heldStore{dir, release}, hookedStore{dir, func(r io.ReadCloser, err error) (io.ReadCloser, error) {
+		if crashed.Load() && err != nil { // before this, the output is not stored
 			once.Do(func() { close(release) })
 		}
 		return r, err
@@ -143,7 +143,7 @@ func TestViewerOfALostMachine(t *testing.T) {
 		require.NotEqual(t, session.TypeOutputLost, e.Type, "%s", e.Error)
 		output += e.Data
 		if e.Type == session.TypeCommandOutput {
-			<-read // the viewer may be ahead of the worker
+			<-read // wait for the worker: the viewer may be ahead of it
 			crashed.Store(true)
 			require.True(t, l.emulator.Crash("durable-"+id))
 		}
@@ -163,7 +163,7 @@ func TestStoreUnavailable(t *testing.T) {
 	away := errors.New("the store is away")
 	var failing atomic.Value
 	failing.Store(struct{ error }{nil})
-	l := startLocal(t, session.Policy{}, dir, askedStore{dir, func(r io.ReadCloser, err error) (io.ReadCloser, error) {
+	l := startLocal(t, session.Policy{}, dir, hookedStore{dir, func(r io.ReadCloser, err error) (io.ReadCloser, error) {
 		if fails := failing.Load().(struct{ error }).error; fails != nil {
 			return nil, fails
 		}
@@ -240,10 +240,10 @@ func TestTruncated(t *testing.T) {
 		require.NoError(t, err)
 		switch {
 		case e.Type == session.TypeTruncated:
-			assert.Less(t, next, e.From) // repeated if the session continues as new in the meantime
+			assert.Less(t, next, e.From) // may come twice if the session continues as new in the meantime
 			truncated, next = true, e.From
 		case e.Type != session.TypeCommandOutput && e.Type != session.TypeOutputLost:
-			require.True(t, truncated, "what is gone is said first")
+			require.True(t, truncated, "the truncated event comes first")
 			assert.Equal(t, next, e.Seq)
 			next++
 		}

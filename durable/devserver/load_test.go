@@ -25,9 +25,9 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// ends follows a session through every break until the test ends, and calls ended at each
-// command's end.
-func ends(t *testing.T, base, id string, ended func(command string)) {
+// followEnds follows a session until the test ends, across all broken connections, and
+// calls ended at each command's end.
+func followEnds(t *testing.T, base, id string, ended func(command string)) {
 	for cursor := ""; t.Context().Err() == nil; testkit.Linger(20 * time.Millisecond) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/events?runId="+id+"&cursor="+cursor, nil)
 		require.NoError(t, err)
@@ -109,7 +109,7 @@ func TestManySessions(t *testing.T) {
 		wg.Go(func() {
 			id := newSession(t, base)
 			over := make(chan string, 1)
-			go ends(t, base, id, func(command string) { over <- command })
+			go followEnds(t, base, id, func(command string) { over <- command })
 			for i := range commands {
 				sent := time.Now()
 				response := post(t, func() string { return base }, "/command", map[string]any{"runId": id, "command": "echo out", "key": strconv.Itoa(i)})
@@ -146,7 +146,7 @@ func TestManyViewers(t *testing.T) {
 	service, base := startService(t, config)
 	id := newSession(t, base)
 	over := make(chan string)
-	go ends(t, base, id, func(command string) { over <- command })
+	go followEnds(t, base, id, func(command string) { over <- command })
 	run := func(key string, script string) time.Time {
 		sent := time.Now()
 		post(t, func() string { return base }, "/command", map[string]any{"runId": id, "command": script, "key": key})
@@ -156,7 +156,7 @@ func TestManyViewers(t *testing.T) {
 	<-over
 	before := memory(t, service.Process.Pid)
 	for range n - 1 {
-		go ends(t, base, id, func(command string) { over <- command })
+		go followEnds(t, base, id, func(command string) { over <- command })
 	}
 	for range n - 1 {
 		<-over // every viewer has caught up
@@ -195,7 +195,7 @@ func TestAsleep(t *testing.T) {
 	}
 	wg.Wait()
 	state := func(id string) (s session.State) {
-		for { // the service may be too busy
+		for { // retry: the service may be too busy
 			resp, err := http.Get(base + "/session?runId=" + id)
 			require.NoError(t, err)
 			data, err := io.ReadAll(resp.Body)
@@ -210,7 +210,7 @@ func TestAsleep(t *testing.T) {
 	}
 	for _, id := range ids {
 		require.Eventually(t, func() bool { return state(id).State == session.StateHibernated }, 10*time.Minute, 50*time.Millisecond)
-		assert.Zero(t, state(id).HibernatesAt, "no timer is left")
+		assert.Zero(t, state(id).HibernatesAt, "no timer remains")
 	}
 	full := memory(t, service.Process.Pid)
 	for info, err := range emulator.Client().List(t.Context(), nil) {
@@ -224,12 +224,12 @@ func TestAsleep(t *testing.T) {
 	asked := len(emulator.Requests())
 	service, base = startService(t, config)
 	fresh := memory(t, service.Process.Pid)
-	// Ask for only one of them. The service has nothing else to do.
+	// Query only one session. The service must do nothing for the others.
 	assert.Equal(t, session.StateHibernated, state(ids[0]).State)
-	assert.Len(t, emulator.Requests(), asked, "nothing is asked of the platform")
+	assert.Len(t, emulator.Requests(), asked, "the service sends no request to the platform")
 	post(t, func() string { return base }, "/command", map[string]any{"runId": ids[0], "command": "true", "key": "wakes"})
 	over := make(chan string, 1)
-	go ends(t, base, ids[0], func(command string) { over <- command })
+	go followEnds(t, base, ids[0], func(command string) { over <- command })
 	assert.Equal(t, "cmd-1", <-over)
 	t.Logf("%d sessions asleep: %d KiB of rows each", n, (rows-emptyRows)/int64(n)>>10)
 	t.Logf("memory of the service: %d MiB without any, %d when all of them have gone to sleep, %d started again", empty>>10, full>>10, fresh>>10)

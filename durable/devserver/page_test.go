@@ -54,14 +54,14 @@ func browser(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestPage uses the page as a person does: a command, a reload in the middle of its output,
-// a kill of the service, hibernation, waking, the end. SANDBOX_SCREENSHOTS names a folder
-// for pictures.
+// TestPage uses the page as a person does: it runs a command, reloads the page in the
+// middle of the output, kills the service, lets the session hibernate and wake, and
+// destroys it. SANDBOX_SCREENSHOTS names a folder for pictures.
 func TestPage(t *testing.T) {
 	ctx := browser(t)
 	_, config := startEmulator(t)
 	config.IdleAfter = 9 * time.Second
-	config.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(needs.Port(t))) // reserved while the service is down
+	config.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(needs.Port(t))) // keep the port reserved while the service is down
 	service, base := startService(t, config)
 
 	run := func(actions ...chromedp.Action) {
@@ -76,7 +76,8 @@ func TestPage(t *testing.T) {
 		t.Helper()
 		require.Eventually(t, func() bool { return strings.Contains(text(selector), want) }, testkit.Patience, 50*time.Millisecond, "%s shows %q", selector, want)
 	}
-	// ByQuery: without it, "#destroy" also finds the text of the style sheet, which never becomes visible.
+	// ByQuery: without it, "#destroy" also finds the text of the style sheet, which never
+	// becomes visible.
 	click := func(selector string) { run(chromedp.Click(selector, chromedp.ByQuery)) }
 	send := func(command string) { run(chromedp.SendKeys("#line", command+"\n", chromedp.ByQuery)) }
 	picture := func(name string) {
@@ -103,7 +104,7 @@ func TestPage(t *testing.T) {
 	}
 	var green bool
 	run(chromedp.Evaluate(`[...document.querySelectorAll("#log span")].some((s) => s.textContent === "green" && s.style.color)`, &green))
-	assert.True(t, green, "colours show")
+	assert.True(t, green, "colors are shown")
 	shows("#when", "hibernates in 0:0")
 	picture("session")
 
@@ -122,7 +123,7 @@ func TestPage(t *testing.T) {
 	shows("#log .cmd:last-of-type", "exit code 0")
 	log = text("#log")
 	assert.Contains(t, log, "built  in 4 s\n")
-	assert.NotContains(t, log, "[####", "the bar is overwritten")
+	assert.NotContains(t, log, "[####", "the progress bar was overwritten")
 	var back string
 	run(chromedp.Evaluate(`[...document.querySelectorAll("#log span")].find((s) => s.textContent === " built ").style.backgroundColor`, &back))
 	assert.Equal(t, "rgb(0, 90, 60)", back)
@@ -136,7 +137,7 @@ func TestPage(t *testing.T) {
 	_, _ = startService(t, config)
 	shows("#log", "exit code 4")
 	log = text("#log")
-	assert.Contains(t, log, "piéces red\n", "characters and colours that came in pieces")
+	assert.Contains(t, log, "piéces red\n", "characters and colors that arrived in pieces")
 	for i := range 20 {
 		assert.Equal(t, 1, strings.Count(log, fmt.Sprintf("again %d of 20\n", i+1)))
 	}
@@ -148,7 +149,7 @@ func TestPage(t *testing.T) {
 	run(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}))
 	picture("hibernated-dark")
 
-	// Show the page on a phone. It remembers the commands.
+	// Show the page on a phone. The page remembers the commands.
 	run(chromedp.EmulateViewport(390, 800, chromedp.EmulateMobile))
 	run(chromedp.SendKeys("#line", kb.ArrowUp, chromedp.ByQuery))
 	var line string
@@ -176,7 +177,7 @@ func TestPage(t *testing.T) {
 	}
 	inSight()
 	picture("phone")
-	for i := range 10 { // turn the phone
+	for i := range 10 { // rotate the phone
 		run(chromedp.EmulateViewport(390+410*int64(i%2), 800-410*int64(i%2), chromedp.EmulateMobile))
 		inSight()
 	}

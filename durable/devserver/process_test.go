@@ -30,8 +30,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// A service is a process of this test binary. It has a worker and the routes, and uses a
-// Temporal server of its own in a folder, or that of another process.
+// A service is a process of this test binary. It has a worker and the routes, and uses its
+// own Temporal server in a folder, or the server of another process.
 const (
 	envService = "DURABLE_TEST_SERVICE" // a serviceConfig as JSON
 	envServer  = "DURABLE_TEST_SERVER"  // a serverConfig as JSON: a Temporal server alone
@@ -40,9 +40,9 @@ const (
 
 type serviceConfig struct {
 	Dir, Sandbox, Token, Team, Project string
-	Addr                               string      // empty means a free one
-	Temporal                           environment // of another process's server
-	Build                              string      // of a versioned worker
+	Addr                               string      // "" means a free port
+	Temporal                           environment // the variables of a server in another process
+	Build                              string      // the build of a versioned worker, or ""
 	HistoryLimit                       int
 	IdleAfter                          time.Duration
 }
@@ -58,7 +58,7 @@ func (c serviceConfig) client() (*sandbox.Client, error) {
 	})
 }
 
-// environment has the variables of a Temporal server as KEY=value.
+// environment contains the variables of a Temporal server as KEY=value.
 type environment []string
 
 func (e environment) Environ() []string { return e }

@@ -29,8 +29,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// sitting is a session with its user, who reads the stream and reacts to it.
-type sitting struct {
+// recording is a session with a user who reads the events and reacts to them.
+type recording struct {
 	t        *testing.T
 	emulator *sandboxtest.Server
 	temporal client.Client
@@ -39,24 +39,24 @@ type sitting struct {
 	next     func() (session.Event, error, bool)
 }
 
-func (s *sitting) send(script string) string {
+func (s *recording) send(script string) string {
 	id, err := s.sessions.Command(s.t.Context(), s.id, session.Command{Command: script})
 	require.NoError(s.t, err)
 	return id
 }
 
 // until reads to an event with one of these words as its type, state, outcome or output.
-func (s *sitting) until(words ...string) string {
+func (s *recording) until(words ...string) string {
 	s.t.Helper()
 	word, _ := s.read(words...)
 	return word
 }
 
-func (s *sitting) read(words ...string) (string, session.Event) {
+func (s *recording) read(words ...string) (string, session.Event) {
 	s.t.Helper()
 	for {
 		e, err, ok := s.next()
-		require.True(s.t, ok, "it ended before %q", words)
+		require.True(s.t, ok, "the stream ended before %q", words)
 		require.NoError(s.t, err)
 		for _, word := range words {
 			if e.Type == word || e.State == word || string(e.Outcome) == word || word != "" && strings.TrimSpace(e.Data) == word {
@@ -67,30 +67,30 @@ func (s *sitting) read(words ...string) (string, session.Event) {
 }
 
 // refuse makes the service refuse an operation until allow is called.
-func (s *sitting) refuse(operation sandboxtest.Operation, status int) (allow func()) {
+func (s *recording) refuse(operation sandboxtest.Operation, status int) (allow func()) {
 	return s.emulator.Inject(sandboxtest.Fault{Operation: operation, Status: status})
 }
 
 // refuseSignals refuses both the script that signals a process with its children and the
 // signal to the process alone.
-func (s *sitting) refuseSignals(status int) (allow func()) {
+func (s *recording) refuseSignals(status int) (allow func()) {
 	script, alone := s.refuse(sandboxtest.RunCommand, status), s.refuse(sandboxtest.KillCommand, status)
 	return func() { script(); alone() }
 }
 
-func (s *sitting) end(o *session.DestroyOptions) {
+func (s *recording) end(o *session.DestroyOptions) {
 	s.t.Helper()
 	require.NoError(s.t, s.sessions.Destroy(s.t.Context(), s.id, o))
 	s.until(session.TypeResult)
 }
 
-// sittings are the sessions whose histories are recorded, by their IDs.
-var sittings = map[string]struct {
+// recordings are the sessions whose histories are recorded, by their IDs.
+var recordings = map[string]struct {
 	policy  session.Policy
 	sandbox *durable.Options
-	play    func(s *sitting)
+	play    func(s *recording)
 }{
-	"rests": {policy: session.Policy{IdleAfter: time.Second}, play: func(s *sitting) {
+	"rests": {policy: session.Policy{IdleAfter: time.Second}, play: func(s *recording) {
 		s.until(session.StateHibernated)
 		s.send("echo kept > f; exit 3")
 		s.until(session.TypeActivity)
@@ -108,7 +108,7 @@ var sittings = map[string]struct {
 		s.until(session.TypeCommandEnd)
 		s.end(&session.DestroyOptions{DeleteSandbox: true, RemoveOutput: true})
 	}},
-	"rewound": {play: func(s *sitting) {
+	"rewound": {play: func(s *recording) {
 		// Create the guard's directory of the next key, as a lost history could have.
 		s.send("d=$(echo /tmp/.durable/durable-*/*.1); mkdir ${d%1}2 && echo other > ${d%1}2/nonce")
 		s.until(session.TypeCommandEnd)
@@ -118,7 +118,7 @@ var sittings = map[string]struct {
 		s.until("on")
 		s.end(nil)
 	}},
-	"interrupted": {play: func(s *sitting) {
+	"interrupted": {play: func(s *recording) {
 		first := s.send("echo begun; sleep 1000")
 		second := s.send("echo never")
 		s.until("begun")
@@ -129,7 +129,7 @@ var sittings = map[string]struct {
 		s.until(string(durable.Killed))
 		s.end(nil)
 	}},
-	"rejected": {play: func(s *sitting) {
+	"rejected": {play: func(s *recording) {
 		s.until(session.StateActive)
 		allow := s.refuse(sandboxtest.RunCommand, http.StatusBadRequest)
 		s.send("true")
@@ -137,7 +137,7 @@ var sittings = map[string]struct {
 		allow()
 		s.end(nil)
 	}},
-	"given-up": {play: func(s *sitting) {
+	"given-up": {play: func(s *recording) {
 		s.until(session.StateActive)
 		allow := s.refuse("", http.StatusPaymentRequired)
 		s.send("true")
@@ -147,13 +147,13 @@ var sittings = map[string]struct {
 		allow()
 		s.until(session.TypeResult)
 	}},
-	"canceled": {play: func(s *sitting) {
+	"canceled": {play: func(s *recording) {
 		s.send("echo begun; sleep 1000")
 		s.until("begun")
 		require.NoError(s.t, s.temporal.CancelWorkflow(s.t.Context(), s.id, ""))
 		s.until(session.TypeResult)
 	}},
-	"stored": {policy: session.Policy{HistoryLimit: 20}, play: func(s *sitting) {
+	"stored": {policy: session.Policy{HistoryLimit: 20}, play: func(s *recording) {
 		s.until(session.StateActive)
 		told := session.Command{Command: "echo a told text"}
 		secret := session.Command{Command: "echo $((6*7)); : " + strings.Repeat("a secret text ", 1<<10), Secret: true}
@@ -169,7 +169,7 @@ var sittings = map[string]struct {
 			s.until(session.TypeCommandEnd)
 		}
 		s.end(nil)
-		for text, want := range map[string]int{"a told text": 2, "a secret text": 0} { // in the queue, and in the start
+		for text, want := range map[string]int{"a told text": 2, "a secret text": 0} { // in the events of the queue and of the start
 			got := 0
 			for _, h := range chain(s.t, s.temporal, s.id) {
 				for _, e := range h.Events {
@@ -184,14 +184,14 @@ var sittings = map[string]struct {
 			assert.Equal(s.t, want, got, "events of the history with %s", text)
 		}
 	}},
-	"fails": {sandbox: &durable.Options{Name: "no name/at all"}, play: func(s *sitting) { s.until(session.TypeResult) }},
-	"checkpoints": {policy: session.Policy{CheckpointCommands: 1}, play: func(s *sitting) {
+	"fails": {sandbox: &durable.Options{Name: "no name/at all"}, play: func(s *recording) { s.until(session.TypeResult) }},
+	"checkpoints": {policy: session.Policy{CheckpointCommands: 1}, play: func(s *recording) {
 		s.send("true")
 		s.until(session.StateRefreshing)
 		s.until(session.StateActive)
 		s.end(nil)
 	}},
-	"rolls-with-queue": {policy: session.Policy{HistoryLimit: 40}, play: func(s *sitting) {
+	"rolls-with-queue": {policy: session.Policy{HistoryLimit: 40}, play: func(s *recording) {
 		s.until(session.StateActive)
 		for range 6 {
 			s.send("sleep 0.2")
@@ -201,7 +201,7 @@ var sittings = map[string]struct {
 		}
 		s.end(nil)
 	}},
-	"refreshes-with-queue": {policy: session.Policy{MaxLifetime: 2 * time.Second, RefreshMargin: 500 * time.Millisecond}, play: func(s *sitting) {
+	"refreshes-with-queue": {policy: session.Policy{MaxLifetime: 2 * time.Second, RefreshMargin: 500 * time.Millisecond}, play: func(s *recording) {
 		s.until(session.StateActive)
 		for range 3 {
 			s.send("sleep 1.6")
@@ -211,7 +211,7 @@ var sittings = map[string]struct {
 		}
 		s.end(nil)
 	}},
-	"outlasts-refused-signals": {play: func(s *sitting) {
+	"outlasts-refused-signals": {play: func(s *recording) {
 		id := s.send("echo begun; sleep 1000")
 		s.until("begun")
 		allow := s.refuseSignals(http.StatusForbidden)
@@ -224,7 +224,7 @@ var sittings = map[string]struct {
 			s.end(nil)
 		}
 	}},
-	"measures-events-as-json": {policy: session.Policy{HistoryLimit: 20}, play: func(s *sitting) {
+	"measures-events-as-json": {policy: session.Policy{HistoryLimit: 20}, play: func(s *recording) {
 		for range 13 { // together more than 512 KiB of JSON, because "<" is escaped
 			s.send(": '" + strings.Repeat("<", 3500) + "'")
 			s.until(session.TypeCommandEnd)
@@ -233,11 +233,11 @@ var sittings = map[string]struct {
 		s.until(session.TypeCommandEnd)
 		s.end(nil)
 	}},
-	"escalates-interrupts": {play: func(s *sitting) {
+	"escalates-interrupts": {play: func(s *recording) {
 		id := s.send("trap 'n=$((n+1)); [ $n -ge 2 ] && exit 7' INT; echo begun; while :; do sleep 0.05; done")
 		s.until("begun")
 		allow := s.refuseSignals(http.StatusServiceUnavailable)
-		for range 2 { // the second comes while the first is in flight
+		for range 2 { // the second interrupt comes while the first is in flight
 			require.NoError(s.t, s.sessions.Interrupt(s.t.Context(), s.id, id, sandbox.SIGINT))
 		}
 		allow()
@@ -251,7 +251,7 @@ var sittings = map[string]struct {
 		s.until(string(durable.Killed))
 		s.end(nil)
 	}},
-	"holds": {play: func(s *sitting) {
+	"holds": {play: func(s *recording) {
 		s.until(session.StateActive)
 		_, release, err := s.sessions.Hold(s.t.Context(), s.id)
 		require.NoError(s.t, err)
@@ -261,7 +261,7 @@ var sittings = map[string]struct {
 		s.until(session.TypeCommandEnd)
 		s.end(nil)
 	}},
-	"sandbox-outlasts-refusals": {policy: session.Policy{IdleAfter: time.Second}, play: func(s *sitting) {
+	"sandbox-outlasts-refusals": {policy: session.Policy{IdleAfter: time.Second}, play: func(s *recording) {
 		s.until(session.StateActive)
 		allow := s.refuse(sandboxtest.StopSession, http.StatusUnauthorized)
 		blocked := s.until(session.StateBlocked, session.TypeResult) == session.StateBlocked
@@ -288,21 +288,21 @@ func TestRecorded(t *testing.T) {
 	require.NoError(t, w.Start())
 	t.Cleanup(w.Stop)
 	sessions := session.New(c, &session.Options{Sandbox: emulator.Client(), Output: store, Defaults: durable.Options{Heartbeat: 2 * time.Second}})
-	for id, sitting := range sittings {
+	for id, recording := range recordings {
 		t.Run(id, func(t *testing.T) {
-			s := sittingOf(t, emulator, c, sessions, &session.StartOptions{ID: id, Policy: &sitting.policy, Sandbox: sitting.sandbox})
-			sitting.play(s)
+			s := startRecording(t, emulator, c, sessions, &session.StartOptions{ID: id, Policy: &recording.policy, Sandbox: recording.sandbox})
+			recording.play(s)
 			record(t, c, id)
 		})
 	}
 }
 
-func sittingOf(t *testing.T, emulator *sandboxtest.Server, c client.Client, sessions *session.Client, o *session.StartOptions) *sitting {
+func startRecording(t *testing.T, emulator *sandboxtest.Server, c client.Client, sessions *session.Client, o *session.StartOptions) *recording {
 	id, err := sessions.Start(t.Context(), o)
 	require.NoError(t, err)
 	next, stop := iter.Pull2(sessions.Events(t.Context(), id, session.Cursor{}))
 	t.Cleanup(stop)
-	return &sitting{t, emulator, c, sessions, id, next}
+	return &recording{t, emulator, c, sessions, id, next}
 }
 
 // record replays the history of each run of a session. With SANDBOX_RECORD_HISTORY it

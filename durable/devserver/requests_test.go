@@ -22,7 +22,7 @@ func TestRequestsOfAViewedCommand(t *testing.T) {
 	require.NoError(t, err)
 	next, stop := iter.Pull2(l.sessions.Events(t.Context(), id, session.Cursor{}))
 	defer stop()
-	s := &sitting{t, l.emulator, l.temporal, l.sessions, id, next}
+	s := &recording{t, l.emulator, l.temporal, l.sessions, id, next}
 	s.until(session.StateActive)
 	sb, err := l.emulator.Client().Get(t.Context(), "durable-"+id, nil)
 	require.NoError(t, err)
@@ -35,7 +35,7 @@ func TestRequestsOfAViewedCommand(t *testing.T) {
 		s.until(session.TypeCommandEnd)
 		s.until(session.TypeActivity)
 	}
-	counts, all := map[sandboxtest.Operation]int{}, -commands // those that open the gate
+	counts, all := map[sandboxtest.Operation]int{}, -commands // do not count the commands that open the gate
 	for _, r := range l.emulator.Requests()[begin:] {
 		if r.Operation != sandboxtest.ExtendTimeout {
 			counts[r.Operation]++

@@ -25,7 +25,7 @@ import (
 func TestRestored(t *testing.T) {
 	emulator := sandboxtest.New(t, nil)
 	store := durable.Dir(t.TempDir())
-	// serve runs the session on a database until play returns.
+	// serve runs the sessions on a database until play returns.
 	serve := func(dir string, play func(sessions *session.Client)) {
 		srv, err := devserver.Start(t.Context(), dir, 0)
 		require.NoError(t, err)
@@ -62,7 +62,7 @@ func TestRestored(t *testing.T) {
 		serve(dir, func(sessions *session.Client) {
 			next, stop := iter.Pull2(sessions.Events(t.Context(), id, cursor))
 			defer stop()
-			s := &sitting{t: t, emulator: emulator, sessions: sessions, id: id, next: next}
+			s := &recording{t: t, emulator: emulator, sessions: sessions, id: id, next: next}
 			s.send(fmt.Sprintf("echo run %d | tee -a deployed; exit %d", n, n))
 			if n > 0 {
 				s.until(session.StateRewound)
@@ -88,5 +88,5 @@ func TestRestored(t *testing.T) {
 	require.NoError(t, err)
 	deployed, err := sb.FS().ReadFile(t.Context(), "deployed")
 	require.NoError(t, err)
-	assert.Equal(t, "run 0\nrun 1\nrun 2\nrun 3\nrun 4\nrun 5\nrun 6\nrun 7\nrun 8\nrun 9\nrun 10\n", string(deployed), "each once")
+	assert.Equal(t, "run 0\nrun 1\nrun 2\nrun 3\nrun 4\nrun 5\nrun 6\nrun 7\nrun 8\nrun 9\nrun 10\n", string(deployed), "each command ran once")
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestErrorsOfRoutes: each route responds with an error to a request that it can not serve.
+// TestErrorsOfRoutes: each route responds with an error to a request that it cannot serve.
 func TestErrorsOfRoutes(t *testing.T) {
 	_, config := startEmulator(t)
 	_, base := startService(t, config)

@@ -66,7 +66,7 @@ func TestEveryCursor(t *testing.T) {
 		}
 		return got, types
 	}
-	for n := range output { // while it runs
+	for n := range output { // while the command runs
 		got, types := rest(session.Cursor{Seq: seq, Byte: int64(n) + 1})
 		require.Equal(t, output[n:], got, "from byte %d on", n)
 		require.Empty(t, types)
@@ -91,12 +91,12 @@ func TestEveryCursor(t *testing.T) {
 		return got, seqs
 	}
 	last := all[len(all)-1].Seq
-	for n := range len(output) + 1 { // when it is over
+	for n := range len(output) + 1 { // when the session has ended
 		got, seqs := stored(session.Cursor{Seq: seq, Byte: int64(n) + 1})
 		require.Equal(t, string(output[n:]), string(got), "from byte %d on", n)
 		require.Len(t, seqs, last-seq)
 	}
-	for n := range last + 1 { // at each event
+	for n := range last + 1 { // from each event on
 		got, seqs := stored(session.Cursor{Seq: n})
 		require.Equal(t, n <= seq, len(got) > 0)
 		require.Len(t, seqs, last+1-n)
@@ -156,17 +156,17 @@ func TestServerSentEvents(t *testing.T) {
 	assert.Equal(t, 3, *end.ExitCode)
 	for i := range ids[:len(ids)-1] {
 		again, _ := read(ids[i], session.TypeActivity)
-		assert.Equal(t, ids[i+1:], again, "behind %s", ids[i])
+		assert.Equal(t, ids[i+1:], again, "after %s", ids[i])
 	}
-	none, _ := read(ids[len(ids)-1], "ping") // which takes 15 seconds
+	none, _ := read(ids[len(ids)-1], "ping") // the first ping comes after 15 seconds
 	assert.Empty(t, none)
 
 	post(t, base, "/destroy", map[string]any{"runId": id, "deleteSandbox": true, "removeOutput": true})
 	_, events = read(ids[len(ids)-1], session.TypeResult)
 	assert.Equal(t, "destroyed", events[len(events)-1].Status)
 	for range l.emulator.Client().List(t.Context(), nil) {
-		assert.Fail(t, "the sandbox is still there")
+		assert.Fail(t, "the sandbox still exists")
 	}
 	_, err = store.Open(t.Context(), end.Output)
-	assert.ErrorIs(t, err, fs.ErrNotExist, "its output is still there")
+	assert.ErrorIs(t, err, fs.ErrNotExist, "its output still exists")
 }

@@ -70,13 +70,13 @@ func emulatorOf(t *testing.T, dir string) *sandbox.Client {
 }
 
 // TestDoor: without the printed token, a client on this machine gets only the page. A
-// sandbox does not even reach the ports.
+// sandbox cannot even connect to the ports.
 func TestDoor(t *testing.T) {
 	srv, _ := startTemporal(t)
 	s := startSessions(t, build(t, "cmd/sandbox-sessions"), filepath.Join(t.TempDir(), "state"), srv.Environ())
 	defer func() {
 		assert.NoError(t, s.cmd.Process.Signal(os.Interrupt))
-		assert.NoError(t, s.cmd.Wait(), "it ends as it should, with its emulator")
+		assert.NoError(t, s.cmd.Wait(), "the process ends without an error, and so does its emulator")
 	}()
 	base, token := s.base, s.token
 	require.NotEmpty(t, token)

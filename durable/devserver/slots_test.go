@@ -42,7 +42,7 @@ func TestFullSlots(t *testing.T) {
 				return
 			}
 		}
-		require.Fail(t, "the session is over")
+		require.Fail(t, "the session has ended")
 	}
 	ids := make([]string, slots+1)
 	for i := range ids {

@@ -37,18 +37,18 @@ func number(t *testing.T, name string, short, normal int) int {
 	return normal
 }
 
-// past counts in lives how often an earlier copy of the database was restored. No command
-// is sent while that happens.
-type past struct {
+// restores counts in lives how often an earlier copy of the database was restored. No
+// command is sent during a restore.
+type restores struct {
 	sync.RWMutex
 	lives int
 }
 
-// soak lets sessions run commands while faults happen, one after the other. Each command
-// must run once by the sandbox's own record, and each event and each byte of output must
-// come once. Commands that a restored database has lost are sent again with another text. A
-// command may run again only in a session that said so.
-func soak(t *testing.T, sandboxes *sandbox.Client, base func() string, commands int, faults []func(), history *past) {
+// soak lets sessions run commands while it injects faults, one after the other. By a file
+// in the sandbox, each command must have run once, and each event and each byte of output
+// must come once. Commands that a restored database has lost are sent again with another
+// text. A command may run twice only if its session has reported that.
+func soak(t *testing.T, sandboxes *sandbox.Client, base func() string, commands int, faults []func(), history *restores) {
 	random := rand.New(rand.NewPCG(testkit.Seed(t), 1))
 	sessions := number(t, "SANDBOX_DURABLE_SESSIONS", 5, 5)
 	each := commands / sessions
@@ -67,7 +67,7 @@ func soak(t *testing.T, sandboxes *sandbox.Client, base func() string, commands 
 			once.Lock()
 			pause := time.Duration(random.IntN(400)) * time.Millisecond
 			lines := 1 + random.IntN(20)
-			secret := random.IntN(5) == 0 // it goes into the store
+			secret := random.IntN(5) == 0 // a secret text goes into the store
 			once.Unlock()
 			script := fmt.Sprintf(`echo %d %d >> "$HOME/record"; for i in $(seq %d); do echo "line $i of %[1]d %[2]d"; sleep 0.0%[4]d; done; exit %[5]d`, n, life, lines, n%6, n%3)
 			post(t, base, "/command", map[string]any{"runId": id, "command": script, "key": fmt.Sprintf("k%d", n), "secret": secret})
@@ -120,7 +120,7 @@ func soak(t *testing.T, sandboxes *sandbox.Client, base func() string, commands 
 		post(t, base, "/destroy", map[string]any{"runId": id})
 		<-v.over
 		back := ranOnce(t, string(record), each)
-		assert.LessOrEqual(t, back, v.rewound, "session %d said so before it ran earlier commands again", i)
+		assert.LessOrEqual(t, back, v.rewound, "session %d reported it before it ran earlier commands again", i)
 		assert.LessOrEqual(t, v.rewound, history.lives)
 		for n, seq := range v.seqs {
 			require.Equal(t, n, seq, "events of session %d: each once, none missing", i)
@@ -132,21 +132,21 @@ func soak(t *testing.T, sandboxes *sandbox.Client, base func() string, commands 
 			assert.Equal(t, n%3, *e.ExitCode)
 			output := v.output[e.ID]
 			assert.EqualValues(t, e.Bytes, len(output), "each byte of command %d once", n)
-			assert.Contains(t, v.starts[e.ID], "echo "+strings.TrimSuffix(output[strings.LastIndex(output, " of ")+4:], "\n")+" >>", "command %d is no other", n)
+			assert.Contains(t, v.starts[e.ID], "echo "+strings.TrimSuffix(output[strings.LastIndex(output, " of ")+4:], "\n")+" >>", "command %d has the text of its start", n)
 		}
 		breaks, restarts, again, rewound = breaks+v.breaks, restarts+v.restarts, again+back, rewound+v.rewound
 	}
 	for info, err := range sandboxes.List(t.Context(), nil) {
 		require.NoError(t, err)
-		assert.Equal(t, sandbox.StatusStopped, info.Status, "no machine runs without a session")
+		assert.Equal(t, sandbox.StatusStopped, info.Status, "no machine runs after its session")
 		assert.Contains(t, ids, strings.TrimPrefix(info.Name, "durable-"))
 	}
 	t.Logf("%d faults, %d commands in %d sessions, %d broken streams; the database was restored %d times: %d sessions rewound, earlier commands ran again in %d, %d viewers started over",
 		len(faults), commands, sessions, breaks, history.lives, rewound, again, restarts)
 }
 
-// ranOnce checks that each command ran, in order. It returns how often the record goes back
-// to a command that had run.
+// ranOnce checks that each command ran, in order. It returns how often the record repeats a
+// command that had already run.
 func ranOnce(t *testing.T, record string, each int) (back int) {
 	last, all := -1, map[int]bool{}
 	for line := range strings.Lines(record) {
@@ -193,7 +193,7 @@ func TestKilledServices(t *testing.T) {
 	for i := range services {
 		restart(i)
 	}
-	defer func() { // the last process that is told to stop ends the emulator
+	defer func() { // the last process that stops in order also ends the emulator
 		for _, s := range services {
 			assert.NoError(t, s.cmd.Process.Signal(os.Interrupt))
 			assert.NoError(t, s.cmd.Wait())
@@ -219,7 +219,7 @@ func TestKilledServices(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		return services[asked.Add(1)%3].base
-	}, commands, faults, new(past))
+	}, commands, faults, new(restores))
 }
 
 // TestKilledTemporal kills Temporal alone and one of two services in turn. In the middle,
@@ -274,7 +274,7 @@ func TestKilledTemporal(t *testing.T) {
 			faults = append(faults, fault)
 		}
 	}
-	var history past
+	var history restores
 	if backup, at := t.TempDir(), kills/2+1; kills >= 10 {
 		faults = slices.Insert(faults, at+3, func() {
 			history.Lock()
@@ -306,7 +306,7 @@ func copyDatabase(t *testing.T, to, from string) {
 			require.NoError(t, err)
 		}
 		data, err := os.ReadFile(filepath.Join(from, name))
-		if errors.Is(err, fs.ErrNotExist) || strings.HasSuffix(name, "-shm") { // SQLite creates it
+		if errors.Is(err, fs.ErrNotExist) || strings.HasSuffix(name, "-shm") { // SQLite creates this file itself
 			continue
 		}
 		require.NoError(t, err)

@@ -14,9 +14,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestSweep: Sweep stops a sandbox whose workflow was terminated. It does not touch one
-// whose workflow runs, nor those of another Temporal with the same project, whose workflows
-// it can't know.
+// TestSweep: Sweep stops a sandbox whose workflow was terminated. It does not touch a
+// sandbox whose workflow runs, nor those of another Temporal server with the same project,
+// because it can't know their workflows.
 func TestSweep(t *testing.T) {
 	emu := sandboxtest.New(t, nil)
 	temporal := func() (client.Client, *session.Client) {
@@ -60,5 +60,5 @@ func TestSweep(t *testing.T) {
 	assert.Equal(t, map[string]sandbox.Status{"durable-lives": sandbox.StatusRunning, "durable-terminated": sandbox.StatusStopped}, status())
 
 	_, err := (&durable.Worker{Client: emu.Client()}).Sweep(t.Context(), c)
-	require.ErrorIs(t, err, sandbox.ErrInvalid, "outside of an activity nobody knows whose sandboxes are meant")
+	require.ErrorIs(t, err, sandbox.ErrInvalid, "outside an activity, the namespace is unknown")
 }

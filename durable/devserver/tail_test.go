@@ -43,7 +43,7 @@ func TestTailOfRunning(t *testing.T) {
 	require.NoError(t, sb.FS().WriteFile(t.Context(), "gate", nil, 0o600))
 	assert.Eventually(t, func() bool {
 		at, err := l.sessions.Tail(t.Context(), id, 1)
-		return assert.NoError(t, err) && at.Byte == wrote+1 // "last" is behind it
+		return assert.NoError(t, err) && at.Byte == wrote+1 // the cursor is before "last"
 	}, testkit.Patience, 50*time.Millisecond)
 	require.NoError(t, l.sessions.Destroy(t.Context(), id, nil))
 }

@@ -53,7 +53,7 @@ func makeCurrent(t *testing.T, c client.Client, build string) {
 // old one stops. No command is lost or runs twice, no session fails, and no viewer misses
 // an event.
 func TestUpgrade(t *testing.T) {
-	const rounds = 3 // with the old build, with both, with the new one
+	const rounds = 3 // one with the old build, one with both, one with the new build
 	emulator := sandboxtest.New(t, nil)
 	_, c := startTemporal(t)
 	store := durable.Dir(t.TempDir())
@@ -112,7 +112,7 @@ func TestUpgrade(t *testing.T) {
 				var log strings.Builder
 				_, err := sb.RunCommand(ctx, "cat", []string{"log"}, &sandbox.CommandOptions{Stdout: &log})
 				assert.NoError(t, err)
-				assert.Equal(t, want.String(), log.String(), "each ran once, in order")
+				assert.Equal(t, want.String(), log.String(), "each command ran once, in order")
 			}
 		})
 	}

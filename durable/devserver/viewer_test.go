@@ -24,7 +24,7 @@ func post(t *testing.T, base func() string, path string, body any) map[string]an
 	failed := false
 	for began := time.Now(); ; testkit.Linger(50 * time.Millisecond) {
 		if time.Since(began) > 10*time.Minute {
-			t.Errorf("%s is not answered", path)
+			t.Errorf("no service responds to %s", path)
 			return nil
 		}
 		resp, err := http.Post(base()+path, "application/json", bytes.NewReader(data))
@@ -47,13 +47,13 @@ func post(t *testing.T, base func() string, path string, body any) map[string]an
 	}
 }
 
-// viewer follows a session through every break, as the guide's client does, and keeps the
-// events. It starts over when its cursor points into lost history.
+// viewer follows a session across broken connections, as the guide's client does, and keeps
+// the events. It starts over when its cursor points into lost history.
 type viewer struct {
 	mu       sync.Mutex
 	seqs     []int
 	output   map[string]string
-	starts   map[string]string // texts of commands
+	starts   map[string]string // the texts of commands, by their IDs
 	ends     map[string]session.Event
 	rewound  int
 	cursor   string

@@ -48,7 +48,7 @@ type Env struct {
 	Server *sandboxtest.Server
 	Worker *durable.Worker
 
-	joining sync.Mutex
+	syncing sync.Mutex
 }
 
 // New returns an environment with the activities of package durable. It closes the emulator
@@ -77,82 +77,82 @@ func New(tb testing.TB, opts *Options) *Env {
 	}
 	e.SetTestTimeout(o.Timeout)
 	// A busy machine may exceed the default of a second.
-	e.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: o.Timeout, Interceptors: []interceptor.WorkerInterceptor{&intercepts{e: e}}})
+	e.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: o.Timeout, Interceptors: []interceptor.WorkerInterceptor{&testInterceptor{e: e}}})
 	e.SetStartTime(start)
 	e.Worker.Register(e.TestWorkflowEnvironment)
 	return e
 }
 
-// intercepts adds what the test environment lacks. It joins the clocks before each activity.
-// It ends a canceled activity with WaitForCancellation as a server does.
-type intercepts struct {
+// testInterceptor adds what the test environment lacks. It synchronizes the clocks before
+// each activity, and ends a canceled activity with WaitForCancellation as a server does.
+type testInterceptor struct {
 	interceptor.WorkerInterceptorBase
 	e *Env
 
-	asked sync.Map // channels by activity ID, closed to cancel the activity
+	cancellations sync.Map // channels by activity ID, each closed when the workflow cancels the activity
 }
 
-func (i *intercepts) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	return &interceptsWorkflow{interceptor.WorkflowInboundInterceptorBase{Next: next}, i}
+func (i *testInterceptor) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	return &workflowInterceptor{interceptor.WorkflowInboundInterceptorBase{Next: next}, i}
 }
 
-type interceptsWorkflow struct {
+type workflowInterceptor struct {
 	interceptor.WorkflowInboundInterceptorBase
-	*intercepts
+	*testInterceptor
 }
 
-func (w *interceptsWorkflow) Init(out interceptor.WorkflowOutboundInterceptor) error {
-	return w.Next.Init(&interceptsCalls{interceptor.WorkflowOutboundInterceptorBase{Next: out}, w.intercepts})
+func (w *workflowInterceptor) Init(out interceptor.WorkflowOutboundInterceptor) error {
+	return w.Next.Init(&outboundInterceptor{interceptor.WorkflowOutboundInterceptorBase{Next: out}, w.testInterceptor})
 }
 
-type interceptsCalls struct {
+type outboundInterceptor struct {
 	interceptor.WorkflowOutboundInterceptorBase
-	*intercepts
+	*testInterceptor
 }
 
-func (c *interceptsCalls) ExecuteActivity(ctx workflow.Context, name string, args ...any) workflow.Future {
+func (c *outboundInterceptor) ExecuteActivity(ctx workflow.Context, name string, args ...any) workflow.Future {
 	opts := workflow.GetActivityOptions(ctx)
 	if !opts.WaitForCancellation {
 		return c.Next.ExecuteActivity(ctx, name, args...)
 	}
-	asked := make(chan struct{})
+	canceled := make(chan struct{})
 	opts.ActivityID = cmp.Or(opts.ActivityID, rand.Text())
-	c.asked.Store(opts.ActivityID, asked)
+	c.cancellations.Store(opts.ActivityID, canceled)
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		ctx.Done().Receive(ctx, nil)
-		close(asked)
+		close(canceled)
 	})
 	ctx, _ = workflow.NewDisconnectedContext(workflow.WithActivityOptions(ctx, opts))
 	return c.Next.ExecuteActivity(ctx, name, args...)
 }
 
-func (i *intercepts) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
-	return &interceptsActivity{interceptor.ActivityInboundInterceptorBase{Next: next}, i}
+func (i *testInterceptor) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
+	return &activityInterceptor{interceptor.ActivityInboundInterceptorBase{Next: next}, i}
 }
 
-type interceptsActivity struct {
+type activityInterceptor struct {
 	interceptor.ActivityInboundInterceptorBase
-	*intercepts
+	*testInterceptor
 }
 
-func (a *interceptsActivity) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
+func (a *activityInterceptor) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
 	a.e.SyncClocks()
 	info := activity.GetInfo(ctx)
-	value, ok := a.asked.Load(info.ActivityID)
+	value, ok := a.cancellations.Load(info.ActivityID)
 	if !ok {
 		return a.Next.ExecuteActivity(ctx, in)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	asked := value.(chan struct{})
+	canceled := value.(chan struct{})
 	select {
-	case <-asked: // between two attempts
+	case <-canceled: // canceled between two attempts
 		return nil, temporal.NewCanceledError()
 	default:
 	}
 	go func() {
 		select {
-		case <-asked:
+		case <-canceled:
 		case <-ctx.Done():
 			return
 		}
@@ -174,11 +174,11 @@ func (e *Env) At(d time.Duration, f func()) {
 	}, d)
 }
 
-// SyncClocks moves the emulator's clock to the workflow's time, so that leases end and snapshots
-// expire. Each activity and each function of [Env.At] begins with it.
+// SyncClocks moves the emulator's clock to the workflow's time, so that leases end and
+// snapshots expire. Each activity and each function of [Env.At] begins with it.
 func (e *Env) SyncClocks() {
-	e.joining.Lock()
-	defer e.joining.Unlock()
+	e.syncing.Lock()
+	defer e.syncing.Unlock()
 	if by := e.Now().Sub(e.Server.Now()); by > 0 {
 		e.Server.Advance(by)
 	}

@@ -37,7 +37,7 @@ func TestSleep(t *testing.T) {
 		if err != nil {
 			return "", err
 		}
-		assert.NotEqual(t, vm, sb.VM, "its time was up")
+		assert.NotEqual(t, vm, sb.VM, "the first machine's lease has ended")
 		return res.Tail, sb.Delete(ctx)
 	})
 	require.NoError(t, e.GetWorkflowError())
@@ -83,7 +83,7 @@ func TestWaitForCancellation(t *testing.T) {
 				err := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 					StartToCloseTimeout: time.Minute, HeartbeatTimeout: row.heartbeat, WaitForCancellation: true,
 				}), "slow").Get(ctx, nil)
-				assert.Zero(t, running.Load(), "the workflow has gone on before it")
+				assert.Zero(t, running.Load(), "the workflow continued before the activity ended")
 				assert.Error(t, ctx.Err())
 				return err
 			})

@@ -46,7 +46,7 @@ func (s *storeTest) put(t *testing.T, key string, data []byte) {
 		t.Fatalf("Create(%q): %v", key, err)
 	}
 	defer w.Close()
-	for rest := data; len(rest) > 0; { // in pieces
+	for rest := data; len(rest) > 0; { // write in pieces
 		n := min(len(rest), 100_000)
 		if wrote, err := w.Write(rest[:n]); err != nil || wrote != n {
 			t.Fatalf("Write of %d bytes: %d, %v", n, wrote, err)
@@ -81,7 +81,7 @@ func (s *storeTest) get(t *testing.T, key string) ([]byte, error) {
 	return data, nil
 }
 
-func (s *storeTest) has(t *testing.T, key string, want []byte) {
+func (s *storeTest) expect(t *testing.T, key string, want []byte) {
 	t.Helper()
 	got, err := s.get(t, key)
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *storeTest) has(t *testing.T, key string, want []byte) {
 	}
 }
 
-// random returns bytes of all values.
+// random returns n random bytes.
 func random(n int) []byte {
 	data := make([]byte, n)
 	_, _ = rand.Read(data) // never fails
@@ -103,7 +103,7 @@ func (s *storeTest) content(t *testing.T) {
 		data := random(size)
 		key := fmt.Sprintf("content/%d", size)
 		s.put(t, key, data)
-		s.has(t, key, data)
+		s.expect(t, key, data)
 	}
 }
 
@@ -150,7 +150,7 @@ func (s *storeTest) replace(t *testing.T) {
 	for _, size := range []int{1 << 20, 10, 0, 2 << 20} {
 		data := random(size)
 		s.put(t, "replace", data)
-		s.has(t, "replace", data)
+		s.expect(t, "replace", data)
 	}
 }
 
@@ -172,7 +172,7 @@ func (s *storeTest) replaceWhileRead(t *testing.T) {
 	if got := slices.Concat(first, rest); err == nil && !bytes.Equal(got, before) {
 		t.Errorf("a reader got %d bytes of the old object and %d of the new one", bytes.Count(got, []byte("a")), bytes.Count(got, []byte("b")))
 	}
-	s.has(t, "replaced", after)
+	s.expect(t, "replaced", after)
 }
 
 // concurrent checks that concurrent writers, of one key or of many, do not mix their data.
@@ -200,7 +200,7 @@ func (s *storeTest) concurrent(t *testing.T) {
 	}
 	wg.Wait()
 	for i, data := range all {
-		s.has(t, fmt.Sprintf("concurrent/%d", i), data)
+		s.expect(t, fmt.Sprintf("concurrent/%d", i), data)
 	}
 	got, err := s.get(t, "concurrent/same")
 	if err != nil || len(got) == 0 || !bytes.Equal(got, all[int(got[0]-'a')%writers]) {
@@ -218,13 +218,13 @@ func (s *storeTest) remove(t *testing.T) {
 	for _, key := range append(keep, gone...) {
 		s.put(t, key, []byte(key))
 	}
-	for range 2 { // none is not an error
+	for range 2 { // the second call finds nothing, which is not an error
 		if err := s.store.Remove(t.Context(), s.prefix+"remove/a/"); err != nil {
 			t.Fatalf("Remove: %v", err)
 		}
 	}
 	for _, key := range keep {
-		s.has(t, key, []byte(key))
+		s.expect(t, key, []byte(key))
 	}
 	for _, key := range gone {
 		if _, err := s.get(t, key); err == nil {
@@ -232,7 +232,7 @@ func (s *storeTest) remove(t *testing.T) {
 		}
 	}
 	s.put(t, "remove/a/x", []byte("again"))
-	s.has(t, "remove/a/x", []byte("again"))
+	s.expect(t, "remove/a/x", []byte("again"))
 }
 
 // keys checks that invalid keys and prefixes are refused.

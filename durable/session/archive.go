@@ -22,8 +22,8 @@ func Register(r durable.Registry, w *durable.Worker) {
 	RegisterOnly(r, w)
 }
 
-// RegisterOnly registers the session's workflow and its own activities, where w is
-// registered already.
+// RegisterOnly is like [Register], but does not register the activities of w, because r
+// already has them.
 func RegisterOnly(r durable.Registry, w *durable.Worker) {
 	r.RegisterWorkflowWithOptions(Workflow, workflow.RegisterOptions{Name: workflowName})
 	a := archive{w.Output}
@@ -86,9 +86,9 @@ func (a archive) get(ctx context.Context, dir string, base, seq int) (events []s
 
 func textKey(id, text string) string { return durable.NeededPrefix + id + "/commands/" + text }
 
-// textOf returns the name of a command's text in the store. A command that is sent twice is
-// stored once.
-func textOf(command string) string {
+// textName returns the name of a command's text in the store. A command that is sent twice
+// is stored once.
+func textName(command string) string {
 	sum := sha256.Sum256([]byte(command))
 	return hex.EncodeToString(sum[:])
 }

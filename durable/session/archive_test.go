@@ -17,14 +17,14 @@ import (
 	"github.com/go-vercel/sandbox/durable/durabletest"
 )
 
-// awayStore is a store that fails for events at first.
-type awayStore struct {
+// failingStore is a store that first fails to store events.
+type failingStore struct {
 	durable.OutputStore
 	away  atomic.Bool
 	tried atomic.Int32
 }
 
-func (s *awayStore) Create(ctx context.Context, key string) (durable.OutputWriter, error) {
+func (s *failingStore) Create(ctx context.Context, key string) (durable.OutputWriter, error) {
 	if strings.Contains(key, "/events/") && s.away.Load() {
 		s.tried.Add(1)
 		return nil, errors.New("the store is away")
@@ -35,9 +35,9 @@ func (s *awayStore) Create(ctx context.Context, key string) (durable.OutputWrite
 // TestArchiveUnavailable: while the store fails, a session keeps its history, says why, and
 // accepts commands. Later it continues as new.
 func TestArchiveUnavailable(t *testing.T) {
-	store := &awayStore{OutputStore: durable.Dir(t.TempDir())}
+	store := &failingStore{OutputStore: durable.Dir(t.TempDir())}
 	store.away.Store(true)
-	p := newPlay(t, &durabletest.Options{Output: store})
+	p := newTestSession(t, &durabletest.Options{Output: store})
 	for i := range 3 {
 		p.send(time.Minute, fmt.Sprint(i), "true")
 	}
@@ -66,5 +66,5 @@ func TestArchiveUnavailable(t *testing.T) {
 	i := slices.IndexFunc(all, func(e Event) bool { return e.State == StateBlocked })
 	require.Positive(t, i)
 	assert.Contains(t, all[i].Error, "the store is away")
-	assert.Less(t, int(store.tried.Load()), 60, "it is not asked all the time")
+	assert.Less(t, int(store.tried.Load()), 60, "the session does not retry all the time")
 }

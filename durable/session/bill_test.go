@@ -19,22 +19,23 @@ import (
 func TestBill(t *testing.T) {
 	ends := 1000
 	if !needs.Slow() {
-		ends = 12 // random moments, each with a destroy and with a cancellation
+		ends = 12 // at random moments, each for a destroy and for a cancellation
 	}
 	for seed := range ends {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			r := rand.New(rand.NewPCG(1, uint64(seed))) //nolint:gosec // repeatable
-			p := newPlay(t, nil)
+			r := rand.New(rand.NewPCG(1, uint64(seed))) //nolint:gosec // the test must be repeatable
+			p := newTestSession(t, nil)
 			p.Server.Inject(sandboxtest.Fault{Delay: time.Duration(r.IntN(60)) * time.Millisecond})
 			p.send(time.Second, "a", "sleep 0.1; echo a")
-			p.send(40*time.Minute, "b", "echo b") // it had hibernated
+			p.send(40*time.Minute, "b", "echo b") // after the session has hibernated
 			o := DestroyOptions{DeleteSandbox: seed/6%3 == 0}
-			end := func() { p.tell(updateDestroy, o) }
+			end := func() { p.sendUpdate(updateDestroy, o) }
 			if seed/6%3 == 1 {
 				end = p.CancelWorkflow
 			}
-			// Moments by the session's clock, and by the machine's.
+			// End the session at a moment of its clock, or up to two seconds later, while
+			// requests may be in flight.
 			at := []time.Duration{0, time.Second, 10 * time.Minute, 31 * time.Minute, 40 * time.Minute, time.Hour}[seed%6]
 			p.At(at, func() {
 				if r.IntN(3) == 0 {

@@ -35,8 +35,8 @@ var (
 	ErrQueueFull = errors.New("session: the session's queue is full")
 )
 
-// errNothing means that the command of an interrupt has ended.
-var errNothing = errors.New("session: there is nothing to interrupt")
+// errNothingToInterrupt means that the command of an interrupt has ended.
+var errNothingToInterrupt = errors.New("session: there is nothing to interrupt")
 
 // Options configures a [Client].
 type Options struct {
@@ -61,10 +61,10 @@ type Client struct {
 	opts     Options
 	archive  archive
 
-	mu      sync.Mutex
-	watches map[string]*watch
-	cost    time.Duration       // mean duration of a query
-	known   map[string]struct{} // IDs of sessions
+	mu        sync.Mutex
+	watches   map[string]*watch
+	queryTime time.Duration       // mean duration of a query
+	known     map[string]struct{} // IDs of sessions
 }
 
 // New returns a client of the sessions in the namespace of c. It makes no
@@ -192,9 +192,9 @@ type Command struct {
 	// Key makes the command idempotent: only the first command of a session with the same
 	// key runs. A session remembers its last 1,000 keys.
 	Key string
-	// Secret keeps the text out of Temporal's history, and stores it in Options.Output.
-	// The history has its SHA-256, which reveals a text that can be guessed. Viewers see
-	// the text. It stays in the store until the session's output is removed, even if the
+	// Secret keeps the text out of Temporal's history, and stores it in Options.Output. The
+	// history contains the SHA-256 of the text, which can confirm a guess. Viewers see the
+	// text. It stays in the store until the session's output is removed, even if the
 	// command is refused.
 	Secret bool
 }
@@ -207,8 +207,8 @@ func (c Command) Format(f fmt.State, verb rune) {
 	redact.Struct(f, verb, c)
 }
 
-// Command puts a command into the session's queue and returns its ID, which its events
-// have. It does not wait for the command.
+// Command puts a command into the session's queue and returns its ID, which the command's
+// events contain. It does not wait for the command.
 func (c *Client) Command(ctx context.Context, id string, cmd Command) (commandID string, err error) {
 	if err := c.check(ctx); err != nil {
 		return "", err
@@ -227,7 +227,7 @@ func (c *Client) Command(ctx context.Context, id string, cmd Command) (commandID
 		return "", fmt.Errorf("%w: a secret command needs Options.Output, which is nil", sandbox.ErrInvalid)
 	}
 	if cmd.Secret {
-		up.Command, up.Text = "", textOf(cmd.Command)
+		up.Command, up.Text = "", textName(cmd.Command)
 		if err := c.storeText(ctx, id, up.Text, cmd.Command); err != nil {
 			return "", err
 		}
@@ -266,7 +266,7 @@ func (c *Client) update(ctx context.Context, id, name string, arg, answer any) e
 		case err == nil:
 			return nil
 		case missing:
-			return c.missing(ctx, id)
+			return c.missingError(ctx, id)
 		case app == nil:
 			return err
 		case app.Type() == errDestroyedType:
@@ -274,13 +274,13 @@ func (c *Client) update(ctx context.Context, id, name string, arg, answer any) e
 		case app.Type() == errQueueFullType:
 			return ErrQueueFull
 		case app.Type() == errNothingType:
-			return errNothing
+			return errNothingToInterrupt
 		case app.Type() == errNoCommandType:
 			return fmt.Errorf("%w: %s", sandbox.ErrInvalid, app.Message())
 		case app.Type() != errRollingType:
 			return err
 		}
-		// The session is continuing as new.
+		// The session is continuing as new: send the message again.
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -316,8 +316,8 @@ func (c *Client) checkSession(ctx context.Context, id string) error {
 // each.
 const knownIDs = 10_000
 
-// remember remembers that a session has the ID. If another workflow gets the ID later, it
-// does not handle a session's messages.
+// remember remembers that a session has the ID. This is safe even if another workflow gets
+// the ID later, because that does not handle a session's messages.
 func (c *Client) remember(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -343,9 +343,9 @@ func (c *Client) describe(ctx context.Context, id string) (*workflowservice.Desc
 	return d, nil
 }
 
-// missing returns ErrDestroyed for a session that has ended, and ErrNoSession for one that
-// never existed.
-func (c *Client) missing(ctx context.Context, id string) error {
+// missingError returns ErrDestroyed for a session that has ended, and ErrNoSession for one
+// that never existed.
+func (c *Client) missingError(ctx context.Context, id string) error {
 	if _, err := c.describe(ctx, id); err != nil {
 		return err
 	}
@@ -367,7 +367,7 @@ func (c *Client) interrupt(ctx context.Context, id, commandID string, sig sandbo
 		return false, fmt.Errorf("%w: %d is not a signal", sandbox.ErrInvalid, int(sig))
 	}
 	err = c.update(ctx, id, updateInterrupt, interrupt{commandID, int(sig)}, &taken)
-	if errors.Is(err, errNothing) {
+	if errors.Is(err, errNothingToInterrupt) {
 		return false, nil
 	}
 	return taken, err

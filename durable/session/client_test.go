@@ -20,15 +20,15 @@ import (
 	"github.com/go-vercel/sandbox/durable/session"
 )
 
-// queried is a cluster that answers the first queries with these errors, and later ones with
-// an empty state.
-type queried struct {
+// failingQueries is a cluster that answers the first queries with these errors, and later
+// ones with an empty state.
+type failingQueries struct {
 	client.Client
 	errs  []error
 	asked int
 }
 
-func (q *queried) QueryWorkflowWithOptions(context.Context, *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
+func (q *failingQueries) QueryWorkflowWithOptions(context.Context, *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
 	q.asked++
 	if q.asked <= len(q.errs) {
 		return nil, q.errs[q.asked-1]
@@ -37,7 +37,7 @@ func (q *queried) QueryWorkflowWithOptions(context.Context, *client.QueryWorkflo
 	return &client.QueryWorkflowWithOptionsResponse{QueryResult: client.NewValue(payloads)}, err
 }
 
-func (*queried) DescribeWorkflowExecution(context.Context, string, string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+func (*failingQueries) DescribeWorkflowExecution(context.Context, string, string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
 	return executionOf("sandbox.Session"), nil
 }
 
@@ -64,7 +64,7 @@ func TestOutgrownQuery(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := &queried{errs: c.errs}
+				q := &failingQueries{errs: c.errs}
 				_, err := session.New(q, nil).State(t.Context(), "a")
 				assert.Equal(t, c.fails, err != nil, "%v", err)
 				assert.Equal(t, c.asked, q.asked)
@@ -74,7 +74,7 @@ func TestOutgrownQuery(t *testing.T) {
 	t.Run("given up", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := session.New(&queried{errs: []error{outgrown, outgrown}}, nil).State(ctx, "a")
+		_, err := session.New(&failingQueries{errs: []error{outgrown, outgrown}}, nil).State(ctx, "a")
 		require.ErrorIs(t, err, context.Canceled)
 	})
 }

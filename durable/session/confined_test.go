@@ -85,7 +85,7 @@ func TestOnlySessions(t *testing.T) {
 		},
 	}
 	for method := range reflect.TypeFor[*session.Client]().Methods() {
-		if slices.Contains([]string{"Handler", "Format"}, method.Name) { // which take no ID
+		if slices.Contains([]string{"Handler", "Format"}, method.Name) { // these take no ID
 			continue
 		}
 		if call := methods[method.Name]; assert.NotNil(t, call, "what does %s do with the ID of another workflow?", method.Name) {
@@ -112,7 +112,7 @@ func TestOnlySessions(t *testing.T) {
 		}
 		assert.Equal(t, want, w.Code, "%s %s", r.method, r.path)
 		for _, asked := range p.asked {
-			assert.Equal(t, "sandbox.Session.destroy", asked, "of the new session")
+			assert.Equal(t, "sandbox.Session.destroy", asked, "only the new session may be destroyed")
 		}
 		assert.NotContains(t, w.Body.String(), "4111")
 	}

@@ -13,22 +13,22 @@ import (
 	"github.com/go-vercel/sandbox/durable/durabletest"
 )
 
-// tally is a MetricsHandler that keeps the counts of events.
-type tally struct {
+// countingMetrics is a MetricsHandler that counts events.
+type countingMetrics struct {
 	client.MetricsHandler
 	mu     *sync.Mutex
 	counts map[string]int64
 	tags   map[string]string
 }
 
-func (m tally) WithTags(tags map[string]string) client.MetricsHandler {
+func (m countingMetrics) WithTags(tags map[string]string) client.MetricsHandler {
 	all := maps.Clone(m.tags)
 	maps.Copy(all, tags)
 	m.tags = all
 	return m
 }
 
-func (m tally) Counter(name string) client.MetricsCounter {
+func (m countingMetrics) Counter(name string) client.MetricsCounter {
 	if name != eventsCounter {
 		return m.MetricsHandler.Counter(name)
 	}
@@ -45,12 +45,12 @@ func (f increment) Inc(n int64) { f(n) }
 
 // TestEventsAreCounted: a worker counts the events of its sessions by type and outcome.
 func TestEventsAreCounted(t *testing.T) {
-	m := tally{MetricsHandler: client.MetricsNopHandler, mu: new(sync.Mutex), counts: map[string]int64{}, tags: map[string]string{}}
-	p := newPlay(t, &durabletest.Options{Metrics: m})
+	m := countingMetrics{MetricsHandler: client.MetricsNopHandler, mu: new(sync.Mutex), counts: map[string]int64{}, tags: map[string]string{}}
+	p := newTestSession(t, &durabletest.Options{Metrics: m})
 	p.send(time.Minute, "a", "true")
 	p.send(2*time.Minute, "b", "exit 3")
 	p.send(3*time.Minute, "c", "true")
-	p.At(20*time.Minute, func() { p.tell(updateDestroy, DestroyOptions{}) })
+	p.At(20*time.Minute, func() { p.sendUpdate(updateDestroy, DestroyOptions{}) })
 	events := p.run(Policy{})
 	require.NoError(t, p.GetWorkflowError())
 	var total int64

@@ -37,7 +37,7 @@ const (
 	StateRewound     = "rewound" // the history has lost commands that ran
 	StateBlocked     = "blocked" // the platform refuses; Error says why
 	StateDestroyed   = "destroyed"
-	StateTerminated  = "terminated" // from outside; only in a State
+	StateTerminated  = "terminated" // the workflow was terminated; only in a State
 )
 
 // Millis is a time in milliseconds since 1970, as in JavaScript.
@@ -48,8 +48,9 @@ func millis(t time.Time) Millis { return Millis(t.UnixMilli()) }
 // Time returns it as a time.
 func (m Millis) Time() time.Time { return time.UnixMilli(int64(m)) }
 
-// Event is an event of a session's stream. Its type decides which fields are set. Seq numbers
-// all events of a session but command_output, output_lost and truncated.
+// Event is an event of a session's stream. Its type decides which fields are set. Seq is
+// the event's number. Events of the types command_output, output_lost and truncated have no
+// number of their own.
 type Event struct {
 	Type string `json:"type"`
 	Seq  int    `json:"seq"`
@@ -59,8 +60,8 @@ type Event struct {
 
 	// Of created and status.
 	State            string `json:"state,omitempty"`
-	SandboxID        string `json:"sandboxId,omitempty"` // its name
-	SessionID        string `json:"sessionId,omitempty"` // of the machine
+	SandboxID        string `json:"sandboxId,omitempty"` // the sandbox's name
+	SessionID        string `json:"sessionId,omitempty"` // the ID of the machine's session
 	Runtime          string `json:"runtime,omitempty"`
 	StartedAt        Millis `json:"startedAt,omitempty"`
 	SandboxExpiresAt Millis `json:"sandboxExpiresAt,omitempty"`
@@ -68,7 +69,7 @@ type Event struct {
 	// SavedAt is set if the state is rolledback: it is when the files were saved.
 	SavedAt Millis `json:"savedAt,omitempty"`
 
-	// Of commands. ID is the session's, and CommandID the platform's.
+	// Of commands. ID is the command's ID in the session, and CommandID is the platform's.
 	ID        string `json:"id,omitempty"`
 	Command   string `json:"command,omitempty"`
 	CommandID string `json:"commandId,omitempty"`
@@ -119,8 +120,8 @@ func (e Event) MarshalJSON() ([]byte, error) {
 // "SEQ.BYTE.AHEAD" or "SEQ.BYTE.AHEAD.AT".
 type Cursor struct {
 	Seq int
-	// Byte is 0 before the event. Otherwise it is 1 plus the bytes that the viewer has of
-	// its output, of both streams.
+	// Byte is 0 if the viewer does not have the event yet. Otherwise it is 1 plus the
+	// number of bytes that the viewer has of the event's output, of both streams together.
 	Byte int64
 	// Ahead counts the later events that the viewer got during the event's output.
 	Ahead int
@@ -137,7 +138,8 @@ func (c Cursor) next() int {
 	return c.Seq + 1 + c.Ahead
 }
 
-// ErrCursor means that a text is not a cursor, or that a cursor does not belong to the session.
+// ErrCursor means that a text is not a cursor, or that a cursor does not belong to the
+// session.
 var ErrCursor = errors.New("session: invalid cursor")
 
 // ParseCursor reads the text of a cursor. An empty text is the start.
@@ -158,7 +160,7 @@ func ParseCursor(text string) (Cursor, error) {
 	if bad || n[1] == 0 && n[2] > 0 {
 		return Cursor{}, fmt.Errorf("%w: %.40q", ErrCursor, text)
 	}
-	return Cursor{int(n[0]), int64(n[1]), int(n[2]), Millis(n[3])}, nil //nolint:gosec // ParseUint has held each to its bits
+	return Cursor{int(n[0]), int64(n[1]), int(n[2]), Millis(n[3])}, nil //nolint:gosec // ParseUint has limited the bits of each
 }
 
 // String returns the cursor's text.

@@ -63,7 +63,7 @@ type viewer struct {
 	failed int
 }
 
-func (v *viewer) give(e Event) error {
+func (v *viewer) yieldEvent(e Event) error {
 	e.Cursor = v.at
 	if !v.yield(e, nil) {
 		return errLeft
@@ -71,13 +71,13 @@ func (v *viewer) give(e Event) error {
 	return nil
 }
 
-func (v *viewer) giveStored(s stored) error {
+func (v *viewer) yieldStored(s stored) error {
 	e, err := v.c.archive.event(v.ctx, v.id, s)
 	if err != nil {
 		return err
 	}
 	v.at.At = s.Event.At
-	return v.give(e)
+	return v.yieldEvent(e)
 }
 
 func (v *viewer) follow() error {
@@ -86,7 +86,7 @@ func (v *viewer) follow() error {
 	v.w = w
 	defer func() { v.out.stop() }()
 	for {
-		changed := w.next()
+		changed := w.nextChange()
 		_, terminated := w.end()
 		events, closed, err := v.page()
 		if err == nil {
@@ -98,7 +98,7 @@ func (v *viewer) follow() error {
 		case err == nil && len(events) > 0:
 			continue
 		case err == nil && terminated:
-			return v.giveTerminated()
+			return v.yieldTerminated()
 		case err != nil && !errors.Is(err, errPending):
 			return err
 		}
@@ -108,11 +108,11 @@ func (v *viewer) follow() error {
 	}
 }
 
-// giveTerminated yields the result of a session whose workflow was terminated: its code
-// could not emit one.
-func (v *viewer) giveTerminated() error {
+// yieldTerminated yields the result of a session whose workflow was terminated. The
+// workflow itself could not emit one.
+func (v *viewer) yieldTerminated() error {
 	v.at = Cursor{Seq: v.at.next()}
-	return v.give(Event{Type: TypeResult, Seq: v.at.Seq, Status: "failed", Error: "the session's workflow was terminated"})
+	return v.yieldEvent(Event{Type: TypeResult, Seq: v.at.Seq, Status: "failed", Error: "the session's workflow was terminated"})
 }
 
 // wait yields output until the session changes, or until it is time to look again.
@@ -123,7 +123,7 @@ func (v *viewer) wait(changed <-chan struct{}, pending bool) error {
 	}
 	for {
 		var pieces <-chan piece
-		if v.out != nil && !v.out.given {
+		if v.out != nil && !v.out.delivered {
 			pieces = v.out.pieces
 		}
 		select {
@@ -136,7 +136,7 @@ func (v *viewer) wait(changed <-chan struct{}, pending bool) error {
 				}
 				continue
 			}
-			if err := v.piece(p); err != nil {
+			if err := v.yieldOutput(p); err != nil {
 				return err
 			}
 		case <-changed: // other changes usually follow
@@ -163,16 +163,16 @@ func (v *viewer) events(events []stored) error {
 		case seq < v.at.next():
 			continue
 		case e.Event.Type == TypeCommandStart:
-			if err := v.finish(nil); err != nil {
+			if err := v.finishOutput(nil); err != nil {
 				return err
 			}
 			v.at, v.start = Cursor{Seq: seq, Byte: 1}, &events[i]
-			if err := v.giveStored(e); err != nil {
+			if err := v.yieldStored(e); err != nil {
 				return err
 			}
 		default:
 			if v.start != nil && e.Event.Type == TypeCommandEnd && e.Event.ID == v.start.Event.ID {
-				if err := v.finish(&e.Event); err != nil {
+				if err := v.finishOutput(&e.Event); err != nil {
 					return err
 				}
 			}
@@ -181,13 +181,13 @@ func (v *viewer) events(events []stored) error {
 			} else {
 				v.at = Cursor{Seq: seq + 1}
 			}
-			if err := v.giveStored(e); err != nil {
+			if err := v.yieldStored(e); err != nil {
 				return err
 			}
 		}
 	}
 	if v.start != nil && v.out == nil {
-		v.begin(nil)
+		v.startOutput(nil)
 	}
 	return nil
 }
@@ -196,12 +196,12 @@ func (v *viewer) events(events []stored) error {
 func (v *viewer) page() ([]stored, bool, error) {
 	from := v.at.next()
 	if v.at.Byte > 0 && v.start == nil {
-		from = v.at.Seq // for the command's handle
+		from = v.at.Seq // read the command's event again, for its handle
 	}
-	p, err := v.w.ask(v.ctx, from)
+	p, err := v.w.queryPage(v.ctx, from)
 	if _, ok := errors.AsType[*serviceerror.QueryFailed](err); ok {
 		// The run is just starting, or the worker was too busy. If the worker's code does
-		// not fit the history, this does not pass.
+		// not fit the history, every query fails.
 		if v.failed++; v.failed < maxFailed {
 			return nil, false, errPending
 		}
@@ -216,7 +216,7 @@ func (v *viewer) page() ([]stored, bool, error) {
 	if from >= p.Base {
 		events, all := v.w.committedEvents(p, p.Events)
 		before, _ := v.w.committedEvents(p, p.Before)
-		if v.lost(before) || v.lost(events) {
+		if v.lostLastEvent(before) || v.lostLastEvent(events) {
 			return nil, false, lostEvent(v.at)
 		}
 		if !all && len(events) == 0 {
@@ -228,23 +228,23 @@ func (v *viewer) page() ([]stored, bool, error) {
 	if err != nil || len(events) > 0 {
 		return events, false, err
 	}
-	v.leave()
+	v.leaveOutput()
 	v.at = Cursor{Seq: p.Base}
-	if err := v.give(Event{Type: TypeTruncated, From: p.Base}); err != nil {
+	if err := v.yieldEvent(Event{Type: TypeTruncated, From: p.Base}); err != nil {
 		return nil, false, err
 	}
 	return v.page()
 }
 
-// lost reports whether the last event that the viewer got is gone: another event has
+// lostLastEvent reports whether the last event that the viewer got is gone: another event has
 // its number now.
-func (v *viewer) lost(events []stored) bool {
+func (v *viewer) lostLastEvent(events []stored) bool {
 	return v.at.At > 0 && slices.ContainsFunc(events, func(s stored) bool {
 		return s.Event.Seq == v.at.next()-1 && s.Event.At != v.at.At
 	})
 }
 
-// lostEvent returns the error for a cursor behind an event that is gone.
+// lostEvent returns the error for a cursor that comes after a lost event.
 func lostEvent(at Cursor) error {
 	return fmt.Errorf("%w: a restored database has replaced event %d", ErrCursor, at.next()-1)
 }
@@ -256,13 +256,13 @@ func (c *Client) checkCursor(ctx context.Context, id string, at Cursor) error {
 	defer leave()
 	v := &viewer{at: at}
 	for {
-		changed := w.next()
-		p, err := w.ask(ctx, at.next())
+		changed := w.nextChange()
+		p, err := w.queryPage(ctx, at.next())
 		if err != nil {
 			return err
 		}
 		before, all := w.committedEvents(p, p.Before)
-		if v.lost(before) {
+		if v.lostLastEvent(before) {
 			return lostEvent(at)
 		}
 		if all {
@@ -276,8 +276,8 @@ func (c *Client) checkCursor(ctx context.Context, id string, at Cursor) error {
 	}
 }
 
-// beyondEnd returns the error for a cursor beyond the last event. It belongs to another session
-// or to lost history, and no event would ever follow it.
+// beyondEnd returns the error for a cursor beyond the last event. It belongs to another
+// session or to lost history, and no event would ever follow it.
 func beyondEnd(at Cursor, events int) error {
 	return fmt.Errorf("%w: %s is beyond the session's %d events", ErrCursor, at, events)
 }
@@ -285,8 +285,8 @@ func beyondEnd(at Cursor, events int) error {
 // maxFailed is how many consecutive queries, a second apart, may fail.
 const maxFailed = 30
 
-// begin starts to read the rest of the output that the cursor is in.
-func (v *viewer) begin(end *Event) {
+// startOutput starts to read the rest of the output that the cursor is in.
+func (v *viewer) startOutput(end *Event) {
 	ctx, cancel := context.WithCancel(v.ctx)
 	o := &outputReader{v: v, ctx: ctx, cancel: cancel, skip: v.at.Byte - 1, pieces: make(chan piece)}
 	v.out = o
@@ -297,16 +297,16 @@ func (v *viewer) begin(end *Event) {
 	}()
 }
 
-// finish yields the rest of the output that the cursor is in. end is the event of the
+// finishOutput yields the rest of the output that the cursor is in. end is the event of the
 // command's end, if it is known.
-func (v *viewer) finish(end *Event) error {
+func (v *viewer) finishOutput(end *Event) error {
 	for v.start != nil {
 		if v.out == nil {
-			v.begin(end)
+			v.startOutput(end)
 		}
-		if !v.out.given {
+		if !v.out.delivered {
 			for p := range v.out.pieces {
-				if err := v.piece(p); err != nil {
+				if err := v.yieldOutput(p); err != nil {
 					return err
 				}
 			}
@@ -318,13 +318,13 @@ func (v *viewer) finish(end *Event) error {
 				return err
 			}
 		}
-		v.leave()
+		v.leaveOutput()
 	}
 	return nil
 }
 
-// leave moves the cursor from an output to the next event.
-func (v *viewer) leave() {
+// leaveOutput moves the cursor from an output to the next event.
+func (v *viewer) leaveOutput() {
 	v.out.stop()
 	v.at, v.start, v.out = Cursor{Seq: v.at.next(), At: v.at.At}, nil, nil
 }
@@ -336,34 +336,34 @@ func (v *viewer) outputEnded() error {
 	_, broken := errors.AsType[*json.SyntaxError](err)
 	switch {
 	case err == nil:
-		v.out.given = true
+		v.out.delivered = true
 		return nil
 	case broken, errors.Is(err, fs.ErrNotExist):
 		e := Event{Type: TypeOutputLost, ID: v.start.Event.ID, Error: "no output is stored"}
 		if broken {
 			e.Error = "the stored output is damaged"
 		}
-		v.leave()
-		return v.give(e)
+		v.leaveOutput()
+		return v.yieldEvent(e)
 	}
 	v.out.stop()
 	v.out = nil
 	return err
 }
 
-// piece yields a piece of output.
-func (v *viewer) piece(p piece) error {
+// yieldOutput yields a piece of output as an event.
+func (v *viewer) yieldOutput(p piece) error {
 	v.at.Byte = p.end + 1
 	e := Event{Type: TypeCommandOutput, Seq: v.at.Seq, ID: v.start.Event.ID, Stream: p.stream, Data: string(p.data)}
 	if !utf8.Valid(p.data) {
 		e.Data, e.Encoding = base64.StdEncoding.EncodeToString(p.data), "base64"
 	}
-	return v.give(e)
+	return v.yieldEvent(e)
 }
 
-// runs reports whether a command is running. It may report true shortly after the end; the
-// viewers then learn of a change.
-func (v *viewer) runs(ctx context.Context, command string) (bool, error) {
+// isRunning reports whether a command is running. It may still report true shortly after
+// the end. The viewer then gets another change, and looks again.
+func (v *viewer) isRunning(ctx context.Context, command string) (bool, error) {
 	s, err := v.c.State(ctx, v.id)
 	if err != nil {
 		return false, err
@@ -382,17 +382,17 @@ type piece struct {
 	end    int64 // the offset after it, of both streams together
 }
 
-// outputReader reads the output of a command from the store or the platform. Both have the same
-// bytes, in different pieces.
+// outputReader reads the output of a command from the store or the platform. Both have the
+// same bytes, in different pieces.
 type outputReader struct {
-	v      *viewer
-	ctx    context.Context
-	cancel context.CancelFunc
-	pos    int64 // the offset after the pieces so far
-	skip   int64 // bytes that the viewer already has
-	pieces chan piece
-	err    error // once pieces is closed
-	given  bool  // the viewer has all of it
+	v         *viewer
+	ctx       context.Context
+	cancel    context.CancelFunc
+	pos       int64 // the offset after the pieces so far
+	skip      int64 // bytes that the viewer already has
+	pieces    chan piece
+	err       error // valid once pieces is closed
+	delivered bool  // the viewer has all output
 }
 
 // stop ends the reader. o may be nil.
@@ -401,7 +401,7 @@ func (o *outputReader) stop() {
 		return
 	}
 	o.cancel()
-	for range o.pieces { // until it has seen that
+	for range o.pieces { // wait until the reader has ended
 	}
 }
 
@@ -412,11 +412,11 @@ func (o *outputReader) read(start stored, end *Event) error {
 		err = o.live(start.Handle)
 	}
 	if hasEnded(err) || errors.Is(err, fs.ErrNotExist) {
-		// The machine has ended. Once the command's end is known, the store has what was
-		// read of its output, if anything.
+		// The machine has ended. Once the command's end is known, the store contains the
+		// output that the worker has read, if any.
 		running := false
 		if end == nil {
-			if running, err = o.v.runs(o.ctx, start.Event.ID); err != nil {
+			if running, err = o.v.isRunning(o.ctx, start.Event.ID); err != nil {
 				return err
 			}
 		}
@@ -433,7 +433,7 @@ func (o *outputReader) stored(key string) error {
 			return err
 		}
 		o.pos = rec.At
-		if err := o.piece(rec.Stream, rec.Data); err != nil {
+		if err := o.send(rec.Stream, rec.Data); err != nil {
 			return err
 		}
 	}
@@ -441,7 +441,7 @@ func (o *outputReader) stored(key string) error {
 }
 
 func (o *outputReader) live(handle []byte) error {
-	if o.v.c.opts.Sandbox == nil || len(handle) == 0 { // its ID is unknown
+	if o.v.c.opts.Sandbox == nil || len(handle) == 0 { // the command's ID is unknown
 		return fs.ErrNotExist
 	}
 	var cmd sandbox.Command
@@ -454,15 +454,15 @@ func (o *outputReader) live(handle []byte) error {
 		if err != nil {
 			return err
 		}
-		if err := o.piece(string(chunk.Stream), chunk.Data); err != nil {
+		if err := o.send(string(chunk.Stream), chunk.Data); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// piece passes on the part of a piece that the viewer lacks.
-func (o *outputReader) piece(stream string, data []byte) error {
+// send sends the part of a piece that the viewer lacks.
+func (o *outputReader) send(stream string, data []byte) error {
 	start := o.pos
 	o.pos += int64(len(data))
 	if o.pos <= o.skip {

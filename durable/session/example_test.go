@@ -52,7 +52,7 @@ func hello(ctx context.Context, c client.Client, sandboxes *sandbox.Client) erro
 
 // A worker and a client of sessions in one program.
 func Example() {
-	c, err := client.Dial(envconfig.MustLoadDefaultClientOptions()) // TEMPORAL_ADDRESS
+	c, err := client.Dial(envconfig.MustLoadDefaultClientOptions()) // reads TEMPORAL_ADDRESS
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -65,7 +65,7 @@ func Token(token string) func(*http.Request, string) error {
 	}
 }
 
-// A body may have maxBody bytes, and take bodyTimeout to come.
+// The body of a request may have maxBody bytes, and must arrive within bodyTimeout.
 const (
 	maxBody     = 256 << 10
 	bodyTimeout = 10 * time.Second
@@ -104,12 +104,12 @@ func (c *Client) Handler(opts *HandlerOptions) http.Handler {
 	for route, serve := range routes {
 		mux.HandleFunc(route, serve)
 	}
-	sniffless := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	noSniff := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// A browser must never run the output of a command as a page.
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		mux.ServeHTTP(w, r)
 	})
-	return http.NewCrossOriginProtection().Handler(sniffless)
+	return http.NewCrossOriginProtection().Handler(noSniff)
 }
 
 func servePage(w http.ResponseWriter, _ *http.Request) {
@@ -132,7 +132,7 @@ type handler struct {
 	opts HandlerOptions
 }
 
-// body has the parameters of all requests.
+// body contains the parameters of all routes.
 type body struct {
 	RunID   string `json:"runId"`
 	Cursor  string `json:"cursor"`
@@ -146,9 +146,9 @@ type body struct {
 	DestroyOptions
 }
 
-// read reads the parameters of a request and authorizes it. If it returns false, it has
+// readRequest reads the parameters of a request and authorizes it. If it returns false, it has
 // responded.
-func (h *handler) read(w http.ResponseWriter, r *http.Request, needsRun bool) (b body, ok bool) {
+func (h *handler) readRequest(w http.ResponseWriter, r *http.Request, needsRun bool) (b body, ok bool) {
 	if r.Method == http.MethodGet {
 		q := r.URL.Query()
 		b.RunID, b.Cursor = q.Get("runId"), q.Get("cursor")
@@ -161,7 +161,7 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, needsRun bool) (b
 			b.Lines = &n
 		}
 	} else {
-		control := http.NewResponseController(w) // other servers may have no deadline
+		control := http.NewResponseController(w) // best effort: other servers may not support deadlines
 		_ = control.SetReadDeadline(time.Now().Add(bodyTimeout))
 		data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 		if err == nil {
@@ -176,7 +176,7 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, needsRun bool) (b
 			h.refuse(w, http.StatusRequestTimeout, "the body did not arrive in time")
 			return b, false
 		}
-		// A start without a valid body starts a new session.
+		// Without a valid body, /start starts a new session.
 		if err := json.Unmarshal(data, &b); err != nil && needsRun {
 			h.refuse(w, http.StatusBadRequest, "the body is not a JSON object with a runId")
 			return b, false

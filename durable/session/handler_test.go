@@ -132,7 +132,7 @@ func TestToken(t *testing.T) {
 	for _, header := range []string{"", "Bearer ", "Bearer"} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("Authorization", header)
-		assert.ErrorIs(t, none(r, ""), session.ErrToken, "no token is no open door")
+		assert.ErrorIs(t, none(r, ""), session.ErrToken, "an empty token admits nobody")
 	}
 }
 
@@ -216,7 +216,7 @@ func TestSlowBodies(t *testing.T) {
 		_, err := fmt.Fprintf(conn, "POST /start HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
 		require.NoError(t, err)
 		require.NoError(t, conn.SetReadDeadline(began.Add(time.Minute)))
-		answer, err := io.ReadAll(conn) // to its end
+		answer, err := io.ReadAll(conn) // read until the connection is closed
 		require.NoError(t, err)
 		assert.Contains(t, string(answer), "408 Request Timeout")
 		assert.Less(t, time.Since(began), 15*time.Second)
@@ -244,7 +244,7 @@ func (c *counted) Read(p []byte) (int, error) {
 func TestLargeBodies(t *testing.T) {
 	const limit = 256 << 10
 	h := session.New(failing{err: serviceerror.NewUnavailable("nobody listens")}, nil).Handler(&session.HandlerOptions{Page: true})
-	reads := map[string]bool{ // the body, by the route
+	reads := map[string]bool{ // whether the route reads a body
 		"POST /start": true, "POST /command": true, "POST /interrupt": true, "POST /destroy": true,
 		"GET /events": false, "GET /session": false, "GET /health": false, "GET /{$}": false,
 	}
@@ -262,7 +262,7 @@ func TestLargeBodies(t *testing.T) {
 			continue
 		}
 		status, read := ask(limit)
-		assert.Equal(t, http.StatusServiceUnavailable, status, "%s: it is served, by a cluster that is away", route)
+		assert.Equal(t, http.StatusServiceUnavailable, status, "%s: the body is accepted, but the cluster is unavailable", route)
 		assert.Equal(t, limit, read, route)
 		for _, size := range []int{limit + 1, 16 * limit} {
 			status, read = ask(size)
@@ -272,20 +272,20 @@ func TestLargeBodies(t *testing.T) {
 	}
 }
 
-// TestEngineUnavailable: while the engine does not respond, every route says so, and when
-// to try again. No stream begins.
+// TestEngineUnavailable: while Temporal does not respond, every route says so, and when to
+// try again. No stream begins.
 func TestEngineUnavailable(t *testing.T) {
 	h := session.New(failing{err: serviceerror.NewUnavailable("nobody listens")}, nil).Handler(nil)
 	for _, r := range routes {
 		w := serve(h, r.method, r.path, r.body)
 		assert.Equal(t, http.StatusServiceUnavailable, w.Code, "%s %s", r.method, r.path)
 		assert.Equal(t, "1", w.Header().Get("Retry-After"))
-		assert.NotContains(t, w.Body.String(), "nobody listens", "that is for the log")
+		assert.NotContains(t, w.Body.String(), "nobody listens", "only the log contains the cause")
 	}
 }
 
-// TestHealth: the route says only whether the engine responds, also to callers without a
-// token.
+// TestHealth: the route says only whether Temporal responds. It says so also to callers
+// without a token.
 func TestHealth(t *testing.T) {
 	private := &session.HandlerOptions{Authorize: func(*http.Request, string) error { return errors.New("no") }}
 	for status, err := range map[int]error{http.StatusOK: nil, http.StatusServiceUnavailable: serviceerror.NewUnavailable("nobody listens")} {

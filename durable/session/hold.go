@@ -25,7 +25,7 @@ type hold struct {
 	Until time.Time
 }
 
-// holdUpdate asks for a hold, or extends one. held is the answer.
+// holdUpdate requests a hold, or extends one. held is the answer.
 type holdUpdate struct {
 	ID  string
 	For time.Duration
@@ -128,8 +128,8 @@ func (s *run) isHeld(ctx workflow.Context) bool {
 // waitsForHold reports whether a hold is next in the queue.
 func (s *run) waitsForHold() bool { return len(s.Queue) > 0 && s.Queue[0].Hold > 0 }
 
-// grant gives the machine to the next hold in the queue.
-func (s *run) grant(ctx workflow.Context) error {
+// grantHold gives the machine to the next hold in the queue.
+func (s *run) grantHold(ctx workflow.Context) error {
 	next := s.Queue[0]
 	s.ran = true
 	if s.Sandbox.VM == "" {
@@ -180,7 +180,7 @@ func (s *run) endHold(ctx workflow.Context) error {
 // renew renews the machine's lease, and notes whether the machine was replaced or has stopped.
 func (s *run) renew(ctx workflow.Context) error {
 	vm, before := s.Sandbox.VM, s.losses()
-	s.renewAfter = workflow.Now(ctx).Add(s.in.Options.Lease / 5) // the platform's cap may allow no longer lease
+	s.renewAfter = workflow.Now(ctx).Add(s.in.Options.Lease / 5) // the platform may not allow a longer lease
 	runs, err := s.Sandbox.Renew(ctx)
 	switch {
 	case err != nil:
@@ -212,7 +212,7 @@ func (c *Client) Hold(ctx context.Context, id string) (sb *sandbox.Sandbox, rele
 	leave := func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), engineTimeout)
 		defer cancel()
-		_ = c.update(ctx, id, updateRelease, h.ID, nil) // otherwise it expires
+		_ = c.update(ctx, id, updateRelease, h.ID, nil) // best effort: otherwise the hold expires
 	}
 	if err = c.update(ctx, id, updateHold, h, &got); err == nil {
 		sb, err = c.opts.Sandbox.Get(ctx, got.Sandbox, &sandbox.GetOptions{NoResume: true})
@@ -277,7 +277,7 @@ func (c *Conversations) Acquire(ctx context.Context, conversation string) (*sand
 		if err == nil || started || !errors.Is(err, ErrNoSession) && !errors.Is(err, ErrDestroyed) {
 			return sb, release, err
 		}
-		if errors.Is(err, ErrDestroyed) { // it may still be about to stop its machine
+		if errors.Is(err, ErrDestroyed) { // wait: the workflow may still be stopping its machine
 			_ = c.Client.temporal.GetWorkflow(ctx, id, "").Get(ctx, nil)
 		}
 		if _, err := c.Client.start(ctx, &StartOptions{ID: id}, enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE); err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// update plans an update. outcomes gets its answer or refusal.
-func (p *play) update(at time.Duration, key, name string, arg any) {
+// update plans an update at a time. outcomes[key] gets its answer or refusal.
+func (p *testSession) update(at time.Duration, key, name string, arg any) {
 	p.At(at, func() {
 		p.UpdateWorkflow(name, "", &testsuite.TestUpdateCallback{
 			OnAccept: func() {},
@@ -36,7 +36,7 @@ func (p *play) update(at time.Duration, key, name string, arg any) {
 }
 
 // machine returns the sandbox, without resuming it.
-func (p *play) machine() *sandbox.Sandbox {
+func (p *testSession) machine() *sandbox.Sandbox {
 	sb, err := p.Server.Client().Get(p.t.Context(), "durable-ses-1", &sandbox.GetOptions{NoResume: true})
 	require.NoError(p.t, err)
 	return sb
@@ -46,8 +46,8 @@ func (p *play) machine() *sandbox.Sandbox {
 // IdleAfter, and no command runs. The hold waits for an earlier command.
 func TestHold(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, nil)
-	p.send(10*time.Minute-time.Second, "before", "echo one >> f") // it had hibernated
+	p := newTestSession(t, nil)
+	p.send(10*time.Minute-time.Second, "before", "echo one >> f") // after the session has hibernated
 	p.update(10*time.Minute, "hold", updateHold, holdUpdate{"a", 10 * time.Minute})
 	var vm string
 	p.At(11*time.Minute, func() {
@@ -93,7 +93,7 @@ func TestHold(t *testing.T) {
 // waited.
 func TestHoldExpires(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, nil)
+	p := newTestSession(t, nil)
 	p.update(time.Minute, "hold", updateHold, holdUpdate{"a", time.Minute})
 	p.update(time.Minute, "other", updateHold, holdUpdate{"b", 2 * time.Minute})
 	p.send(90*time.Second, "command", "true")
@@ -105,17 +105,17 @@ func TestHoldExpires(t *testing.T) {
 	assert.InDelta(t, 3*time.Minute.Milliseconds(), int64(events[i].At-events[0].StartedAt), 30_000)
 }
 
-// TestHeldMachineIsReplaced: the session takes over a machine that a direct call has started,
-// notices when a machine has ended, and stops none too early.
+// TestHeldMachineIsReplaced: the session takes over a machine that a direct call has
+// started. It notices when a machine has ended, and stops no machine too early.
 func TestHeldMachineIsReplaced(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, nil)
+	p := newTestSession(t, nil)
 	p.update(time.Minute, "hold", updateHold, holdUpdate{"a", 10 * time.Minute})
 	p.At(2*time.Minute, func() {
 		sb := p.machine()
 		_, err := sb.Stop(t.Context(), nil)
 		require.NoError(t, err)
-		_, err = sb.RunCommand(t.Context(), "true", nil, nil) // starts another
+		_, err = sb.RunCommand(t.Context(), "true", nil, nil) // starts another machine
 		require.NoError(t, err)
 	})
 	p.update(3*time.Minute, "release", updateRelease, "a")
@@ -139,7 +139,7 @@ func TestHeldMachineIsReplaced(t *testing.T) {
 // its request.
 func TestHoldsAreCarried(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, nil)
+	p := newTestSession(t, nil)
 	p.update(time.Minute, "hold", updateHold, holdUpdate{"a", 10 * time.Minute})
 	p.send(2*time.Minute, "command", "true")
 	p.At(3*time.Minute, func() { p.SetCurrentHistoryLength(100) })
@@ -157,13 +157,14 @@ func TestHoldsAreCarried(t *testing.T) {
 	assert.Equal(t, "done", again.outcomes["waits"])
 }
 
-// TestHoldOfDestroyedSession: a caller that waits to hold a session learns that it was destroyed.
+// TestHoldOfDestroyedSession: a caller that waits to hold a session learns that it was
+// destroyed.
 func TestHoldOfDestroyedSession(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, nil)
+	p := newTestSession(t, nil)
 	p.send(time.Minute, "command", "echo up; sleep 1000")
 	p.update(time.Minute, "hold", updateHold, holdUpdate{"a", time.Minute})
-	p.on(p.whenRead("up"), func() { p.tell(updateDestroy, DestroyOptions{}) })
+	p.on(p.whenRead("up"), func() { p.sendUpdate(updateDestroy, DestroyOptions{}) })
 	p.run(Policy{})
 	assert.Contains(t, p.outcomes["hold"], "destroyed")
 }
@@ -174,7 +175,7 @@ func TestMaxAge(t *testing.T) {
 	t.Parallel()
 	const maxAge = time.Hour
 	for name, c := range map[string]struct {
-		command, hold time.Duration // when, if not zero
+		command, hold time.Duration // the times, if not zero
 		policy        Policy
 		want          time.Duration
 	}{
@@ -189,7 +190,7 @@ func TestMaxAge(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newPlay(t, &durabletest.Options{Output: durable.Dir(t.TempDir())})
+			p := newTestSession(t, &durabletest.Options{Output: durable.Dir(t.TempDir())})
 			p.send(time.Minute, "command", "echo kept")
 			if c.command > 0 {
 				p.send(c.command, "late", "true")
@@ -204,7 +205,7 @@ func TestMaxAge(t *testing.T) {
 			assert.InDelta(t, cmp.Or(c.want, maxAge).Seconds(), took.Seconds(), 30, "%v", story(events))
 			_, err := p.Server.Client().Get(t.Context(), "durable-ses-1", nil)
 			assert.ErrorIs(t, err, sandbox.ErrNotFound)
-			for _, err := range durable.ReadOutput(t.Context(), p.Worker.Output, outputOf(events, "cmd-1"), 0) {
+			for _, err := range durable.ReadOutput(t.Context(), p.Worker.Output, keyOfOutput(events, "cmd-1"), 0) {
 				assert.Error(t, err)
 			}
 		})
@@ -217,11 +218,11 @@ func TestClocksDiffer(t *testing.T) {
 	for _, ahead := range []time.Duration{5 * time.Hour, -time.Hour} {
 		t.Run(ahead.String(), func(t *testing.T) {
 			t.Parallel()
-			p := newPlay(t, nil)
+			p := newTestSession(t, nil)
 			srv := sandboxtest.New(t, &sandboxtest.Options{Start: p.Server.Now().Add(-ahead)})
 			p.Worker.Client = srv.Client()
 			p.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, _ converter.EncodedValues) {
-				if info.ActivityType.Name == "sandbox.Stop" && len(srv.Requests()) > 50 { // time stands still
+				if info.ActivityType.Name == "sandbox.Stop" && len(srv.Requests()) > 50 { // if time stands still, the session would stop and start machines for ever
 					p.CancelWorkflow()
 				}
 			})

@@ -22,13 +22,13 @@ func TestLoss(t *testing.T) {
 	}{
 		"files":               {StateReset, "ran\n", false},
 		"files, while asleep": {StateReset, "ran\n", true},
-		"recent files":        {StateRolledBack, "kept\nran\n", false}, // hibernation saves them
+		"recent files":        {StateRolledBack, "kept\nran\n", false}, // the hibernation saves the files
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newPlay(t, nil)
+			p := newTestSession(t, nil)
 			p.send(time.Minute, "a", "echo kept > f")
-			at := 40 * time.Minute // it hibernates at 31
+			at := 40 * time.Minute // the session hibernates at 31 minutes
 			if !c.asleep {
 				p.send(at, "wakes", "true")
 			}
@@ -56,7 +56,7 @@ func TestLoss(t *testing.T) {
 func TestLongSleep(t *testing.T) {
 	t.Parallel()
 	for _, days := range []int{29, 31, 400} {
-		p := newPlay(t, nil)
+		p := newTestSession(t, nil)
 		p.send(time.Minute, "a", "echo precious > f")
 		at := time.Duration(days) * 24 * time.Hour
 		p.send(at, "b", "cat f")
@@ -71,17 +71,17 @@ func TestLongSleep(t *testing.T) {
 func TestReusedSessionID(t *testing.T) {
 	t.Parallel()
 	store := durable.Dir(t.TempDir())
-	first := newPlay(t, &durabletest.Options{Output: store})
-	second := newPlay(t, &durabletest.Options{Output: store})
+	first := newTestSession(t, &durabletest.Options{Output: store})
+	second := newTestSession(t, &durabletest.Options{Output: store})
 	second.Worker.Client = first.Server.Client()
 	var outputs, pages []string
-	for _, p := range []*play{first, second} {
+	for _, p := range []*testSession{first, second} {
 		p.send(time.Minute, "a", "echo of "+p.Server.URL)
 		p.destroyAt(2 * time.Minute)
 		p.run(Policy{})
 		require.NoError(t, p.GetWorkflowError())
 		assert.Equal(t, "of "+p.Server.URL+"\n", p.output("cmd-1"))
-		outputs = append(outputs, outputOf(p.events(), "cmd-1"))
+		outputs = append(outputs, keyOfOutput(p.events(), "cmd-1"))
 		v, err := p.QueryWorkflow(queryEvents, 0)
 		require.NoError(t, err)
 		var got page
@@ -95,7 +95,7 @@ func TestReusedSessionID(t *testing.T) {
 // TestMaxRun: MaxRun ends a command that would block the queue for ever.
 func TestMaxRun(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, nil)
+	p := newTestSession(t, nil)
 	p.send(time.Minute, "a", "sleep 1000")
 	p.send(time.Minute, "b", "echo ran")
 	p.destroyAt(10 * time.Minute)

@@ -14,21 +14,22 @@ type interrupt struct {
 	Signal int
 }
 
-// commandUpdate is a command, or names its text in the store.
+// commandUpdate is a command. If Text is set, it names the command's text in the store, and
+// Command is empty.
 type commandUpdate struct {
 	Key, Command string
 	Text         string `json:",omitempty"`
 }
 
-// listen installs the handlers of messages.
-func (s *run) listen(ctx workflow.Context) error {
+// setHandlers installs the handlers of messages.
+func (s *run) setHandlers(ctx workflow.Context) error {
 	if err := workflow.SetQueryHandler(ctx, queryEvents, func(from int) (page, error) { return s.page(from), nil }); err != nil {
 		return err
 	}
 	if err := workflow.SetQueryHandler(ctx, queryState, func() (decided, error) { return s.decided, nil }); err != nil {
 		return err
 	}
-	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateCommand, s.enqueue, workflow.UpdateHandlerOptions{Validator: s.accept}); err != nil {
+	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateCommand, s.enqueue, workflow.UpdateHandlerOptions{Validator: s.acceptCommand}); err != nil {
 		return err
 	}
 	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateInterrupt, s.interrupt, workflow.UpdateHandlerOptions{Validator: s.acceptInterrupt}); err != nil {
@@ -86,7 +87,7 @@ func (s *run) acceptInterrupt(_ workflow.Context, i interrupt) error {
 	if _, err := fmt.Sscanf(i.ID, "cmd-%d", &n); i.ID != "" && (err != nil || n < 1 || n > s.Counter) {
 		return temporal.NewApplicationError("the session has no such command", errNoCommandType)
 	}
-	if s.target(i.ID) == "" {
+	if s.interruptTarget(i.ID) == "" {
 		return temporal.NewApplicationError("there is nothing to interrupt", errNothingType)
 	}
 	if len(s.interrupts) >= maxInterrupts || s.calls >= maxInterruptCalls {
@@ -99,24 +100,25 @@ func (s *run) acceptInterrupt(_ workflow.Context, i interrupt) error {
 // reports whether there was one. An interrupt never reaches the next command.
 func (s *run) interrupt(_ workflow.Context, i interrupt) (taken bool, err error) {
 	s.calls++
-	if i.ID = s.target(i.ID); i.ID == "" {
+	if i.ID = s.interruptTarget(i.ID); i.ID == "" {
 		return false, nil
 	}
 	s.interrupts = append(s.interrupts, i)
 	return true, nil
 }
 
-// target returns the command of an interrupt, or the running one if id is empty. It returns
-// "" if the command has ended.
-func (s *run) target(id string) string {
+// interruptTarget returns the command of an interrupt, or the running one if id is empty.
+// It returns "" if the command has ended.
+func (s *run) interruptTarget(id string) string {
 	if id == "" || id == s.begun || slices.ContainsFunc(s.Queue, func(q queued) bool { return q.ID == id }) {
 		return cmp.Or(id, s.begun)
 	}
 	return ""
 }
 
-// accept is the validator of a command. The history does not contain refused commands.
-func (s *run) accept(_ workflow.Context, c commandUpdate) error {
+// acceptCommand is the validator of a command. The history does not contain refused
+// commands.
+func (s *run) acceptCommand(_ workflow.Context, c commandUpdate) error {
 	if err := s.checkOpen(); err != nil {
 		return err
 	}
@@ -124,19 +126,19 @@ func (s *run) accept(_ workflow.Context, c commandUpdate) error {
 	case s.checkCalls() != nil:
 		return s.checkCalls()
 	case s.commandOfKey(c.Key) != "":
-	case s.noRoom(c):
+	case s.queueIsFull(c):
 		return temporal.NewApplicationError("the session's queue is full", errQueueFullType)
 	}
 	return nil
 }
 
-// noRoom reports whether the queue has no room for a command.
-func (s *run) noRoom(c commandUpdate) bool {
+// queueIsFull reports whether the queue has no room for a command.
+func (s *run) queueIsFull(c commandUpdate) bool {
 	return len(s.Queue) >= s.in.Policy.QueueLimit || len(s.Queue) > 0 && s.queueSize()+queued{Command: c.Command, Text: c.Text}.size() > queueBytes
 }
 
 func (s *run) commandOfKey(key string) string {
-	short := keyOf(key)
+	short := shortenKey(key)
 	if i := slices.IndexFunc(s.Keys, func(k keyed) bool { return k.Key == short }); key != "" && i >= 0 {
 		return s.Keys[i].ID
 	}
@@ -152,7 +154,7 @@ func (s *run) enqueue(ctx workflow.Context, c commandUpdate) (string, error) {
 	s.Counter++
 	id := fmt.Sprintf("cmd-%d", s.Counter)
 	if c.Key != "" {
-		s.Keys = append(s.Keys[max(len(s.Keys)+1-keepKeys, 0):], keyed{keyOf(c.Key), id})
+		s.Keys = append(s.Keys[max(len(s.Keys)+1-keepKeys, 0):], keyed{shortenKey(c.Key), id})
 	}
 	s.Queue = append(s.Queue, queued{ID: id, Command: c.Command, Text: c.Text})
 	s.refused.hurry = true

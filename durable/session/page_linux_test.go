@@ -47,7 +47,7 @@ const person = `<script>
 type refusing struct {
 	mu     sync.Mutex
 	phase  string
-	posts  []body // all attempts
+	posts  []body // the bodies of all attempts
 	taken  []body
 	tails  []int
 	report *string
@@ -139,6 +139,6 @@ func TestNothingTypedIsLost(t *testing.T) {
 		keys[b.Command+b.Key] = true
 	}
 	assert.Equal(t, []string{"one", "two"}, texts)
-	assert.Len(t, keys, 2, "each has one key, whenever it is sent")
-	assert.NotEmpty(t, service.tails, "a known session begins near its end")
+	assert.Len(t, keys, 2, "each command has one key, however often it is sent")
+	assert.NotEmpty(t, service.tails, "the page requests the last lines of a known session")
 }

@@ -104,7 +104,7 @@ console.log("shown")
 process.exit(0)
 `
 
-// waiting takes a queued command back, in a session that has lost something.
+// waiting removes a queued command, in a session that has lost something.
 const waiting = `
 const log = document.getElementById("log"), asked = []
 globalThis.fetch = async (path, o) => { asked.push([path, o.body]); return { ok: true } }
@@ -126,7 +126,7 @@ const play = async () => {
 play().catch((e) => { console.error(e); process.exit(1) })
 `
 
-// ended plays a service that was killed and started again with another token.
+// ended simulates a service that was killed and started again with another token.
 const ended = `
 const kept = { token: "old" }, asked = []
 Object.assign(localStorage, { getItem: (k) => kept[k] ?? null, setItem: (k, v) => { kept[k] = v }, removeItem: (k) => { delete kept[k] } })
@@ -169,7 +169,7 @@ func script(t *testing.T, then string) {
 	session.New(nil, nil).Handler(&session.HandlerOptions{Page: true}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 	script := regexp.MustCompile("(?s)<script>(.*)</script>").FindStringSubmatch(w.Body.String())
 	require.NotNil(t, script)
-	// Use a file: a command line may be limited.
+	// Use a file: the length of a command line may be limited.
 	file := t.TempDir() + "/page.cjs"
 	require.NoError(t, os.WriteFile(file, []byte(dom+script[1]+then), 0o600))
 	out, err := exec.CommandContext(t.Context(), "node", file).CombinedOutput()
@@ -177,7 +177,7 @@ func script(t *testing.T, then string) {
 	assert.Equal(t, "shown\n", string(out))
 }
 
-// TestPageStaysSmall: an endless output does not fill the page, which shows its end.
+// TestPageStaysSmall: the page keeps only the end of an endless output.
 func TestPageStaysSmall(t *testing.T) {
 	t.Parallel()
 	script(t, endless)
@@ -190,7 +190,7 @@ func TestScreen(t *testing.T) {
 	script(t, screens)
 }
 
-// TestPageQueue: a queued command says that it waits, and can be taken back.
+// TestPageQueue: the page shows that a queued command waits, and can remove it.
 func TestPageQueue(t *testing.T) {
 	t.Parallel()
 	script(t, waiting)

@@ -29,14 +29,15 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// asker acts as Temporal for a worker that does not have the queried session in memory.
-type asker struct {
+// queryServer acts as Temporal for a worker that does not have the queried session in
+// memory.
+type queryServer struct {
 	workflowservice.UnimplementedWorkflowServiceServer
 	tasks   chan *workflowservice.PollWorkflowTaskQueueResponse
 	answers chan *workflowservice.RespondQueryTaskCompletedRequest
 }
 
-func (a *asker) PollWorkflowTaskQueue(ctx context.Context, _ *workflowservice.PollWorkflowTaskQueueRequest) (*workflowservice.PollWorkflowTaskQueueResponse, error) {
+func (a *queryServer) PollWorkflowTaskQueue(ctx context.Context, _ *workflowservice.PollWorkflowTaskQueueRequest) (*workflowservice.PollWorkflowTaskQueueResponse, error) {
 	select {
 	case task := <-a.tasks:
 		return task, nil
@@ -45,14 +46,14 @@ func (a *asker) PollWorkflowTaskQueue(ctx context.Context, _ *workflowservice.Po
 	}
 }
 
-func (a *asker) RespondQueryTaskCompleted(_ context.Context, answer *workflowservice.RespondQueryTaskCompletedRequest) (*workflowservice.RespondQueryTaskCompletedResponse, error) {
+func (a *queryServer) RespondQueryTaskCompleted(_ context.Context, answer *workflowservice.RespondQueryTaskCompletedRequest) (*workflowservice.RespondQueryTaskCompletedResponse, error) {
 	a.answers <- answer
 	return &workflowservice.RespondQueryTaskCompletedResponse{}, nil
 }
 
-// newAsker returns an asker with its worker.
-func newAsker(t *testing.T) *asker {
-	a := &asker{tasks: make(chan *workflowservice.PollWorkflowTaskQueueResponse), answers: make(chan *workflowservice.RespondQueryTaskCompletedRequest, 1)}
+// newQueryServer returns a queryServer with a worker.
+func newQueryServer(t *testing.T) *queryServer {
+	a := &queryServer{tasks: make(chan *workflowservice.PollWorkflowTaskQueueResponse), answers: make(chan *workflowservice.RespondQueryTaskCompletedRequest, 1)}
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	srv := grpc.NewServer()
@@ -69,8 +70,8 @@ func newAsker(t *testing.T) *asker {
 	return a
 }
 
-// ask sends a query to a session with a history, of which a part is committed.
-func (a *asker) ask(t *testing.T, h []*history.HistoryEvent, at position, answer any, name string, args ...any) {
+// query sends a query to a session with a history. The events up to at are committed.
+func (a *queryServer) query(t *testing.T, h []*history.HistoryEvent, at position, answer any, name string, args ...any) {
 	payloads, err := converter.GetDefaultDataConverter().ToPayloads(args...)
 	require.NoError(t, err)
 	a.tasks <- &workflowservice.PollWorkflowTaskQueueResponse{
@@ -84,11 +85,11 @@ func (a *asker) ask(t *testing.T, h []*history.HistoryEvent, at position, answer
 }
 
 // events queries all events.
-func (a *asker) events(t *testing.T, h []*history.HistoryEvent, at position) page {
+func (a *queryServer) events(t *testing.T, h []*history.HistoryEvent, at position) page {
 	all := page{Base: -1}
 	for {
 		p := page{askedAt: at}
-		a.ask(t, h, at, &p, queryEvents, all.Base+len(all.Events))
+		a.query(t, h, at, &p, queryEvents, all.Base+len(all.Events))
 		more := len(p.Events) > 0
 		p.Events = append(all.Events, p.Events...)
 		if all = p; !more {
@@ -97,18 +98,18 @@ func (a *asker) events(t *testing.T, h []*history.HistoryEvent, at position) pag
 	}
 }
 
-// tellings checks the answer to each query: it must contain the decided events from a
+// answerChecks checks the answer to each query: it must contain the decided events from a
 // number on, for a viewer who has followed the history so far.
-var tellings = map[string]func(t *testing.T, a *asker, h []*history.HistoryEvent, w *watch, want []stored, from int){
-	queryEvents: func(t *testing.T, a *asker, h []*history.HistoryEvent, w *watch, want []stored, from int) {
+var answerChecks = map[string]func(t *testing.T, a *queryServer, h []*history.HistoryEvent, w *watch, want []stored, from int){
+	queryEvents: func(t *testing.T, a *queryServer, h []*history.HistoryEvent, w *watch, want []stored, from int) {
 		p := a.events(t, h, w.at)
 		got, _ := w.committedEvents(p, p.Events)
 		got = slices.DeleteFunc(append([]stored{}, got...), func(e stored) bool { return e.Event.Seq < from })
 		assert.Equal(t, want, got)
 	},
-	queryState: func(t *testing.T, a *asker, h []*history.HistoryEvent, w *watch, want []stored, from int) {
+	queryState: func(t *testing.T, a *queryServer, h []*history.HistoryEvent, w *watch, want []stored, from int) {
 		var got decided
-		a.ask(t, h, w.at, &got, queryState)
+		a.query(t, h, w.at, &got, queryState)
 		got = got.committed(h[len(h)-1].EventId)
 		if len(want) > 0 {
 			assert.Equal(t, from+len(want), got.Events)
@@ -126,10 +127,10 @@ var tellings = map[string]func(t *testing.T, a *asker, h []*history.HistoryEvent
 // A worker that replays it for a query must report the results of the earlier decisions
 // only. The next one is still open: an update could change it.
 func TestOnlyDecided(t *testing.T) {
-	a := newAsker(t)
+	a := newQueryServer(t)
 	for _, file := range histories(t) {
 		if !needs.Slow() && !strings.HasSuffix(file, "-1.json.gz") && !strings.HasSuffix(file, "/stored-2.json.gz") {
-			continue // stored-2 stands for the later runs of a session
+			continue // of the later runs of a session, only stored-2 is tested
 		}
 		h := readHistory(t, file).Events
 		whole := &watch{c: New(nil, nil), changed: make(chan struct{})}
@@ -137,10 +138,10 @@ func TestOnlyDecided(t *testing.T) {
 			whole.noteEvent(e)
 		}
 		truth := a.events(t, h, whole.at)
-		l := &looker{}
+		l := &eventReader{}
 		require.NoError(t, replayHistory(&history.History{Events: h}, l))
 		require.Len(t, truth.Events, len(l.events), file)
-		require.ElementsMatch(t, slices.Collect(maps.Keys(tellings)), l.queries, "it is not known of each whether it tells what is committed")
+		require.ElementsMatch(t, slices.Collect(maps.Keys(answerChecks)), l.queries, "answerChecks lacks a query, or has one that does not exist")
 		w := &watch{c: New(nil, nil), changed: make(chan struct{})}
 		for i, e := range h {
 			if begins := enums.EVENT_TYPE_WORKFLOW_TASK_STARTED; w.at.decision > 0 && (e.EventType == begins || h[i-1].EventType == begins) {
@@ -150,7 +151,7 @@ func TestOnlyDecided(t *testing.T) {
 						want = append(want, e)
 					}
 				}
-				for query, tells := range tellings {
+				for query, tells := range answerChecks {
 					t.Run(fmt.Sprintf("%s of %s to %d", query, filepath.Base(file), h[i-1].EventId), func(t *testing.T) {
 						tells(t, a, h[:i], w, want, truth.Base)
 					})

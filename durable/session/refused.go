@@ -15,7 +15,7 @@ type refused struct {
 	reason string // type of the last refusal; empty while there is none
 	before string // the session's state before the refusals
 	hurry  bool   // the session was used: retry at once
-	// until is how long an ended session tries to stop its machine.
+	// until is when an ended session gives up its attempts to stop the machine.
 	until time.Time
 }
 
@@ -25,8 +25,8 @@ const deleteWithin = 24 * time.Hour
 // errGivenUp means that the session was destroyed while the platform refused its requests.
 var errGivenUp = errors.New("the session was destroyed while the platform refused its requests")
 
-// onRefused waits for pause, or until the session is used or destroyed. It emits each reason of
-// the refusals once.
+// onRefused waits for pause, or until the session is used or destroyed. It emits each
+// reason of the refusals once.
 func (s *run) onRefused(ctx workflow.Context, err error, pause time.Duration) error {
 	ending := !s.refused.until.IsZero()
 	if err == nil {

@@ -35,7 +35,7 @@ func TestOutlastsRefusals(t *testing.T) {
 	for _, status := range []int{http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden, http.StatusBadRequest} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			t.Parallel()
-			p := newPlay(t, nil)
+			p := newTestSession(t, nil)
 			refuse := func(from, to time.Duration, operation sandboxtest.Operation) {
 				var stop func()
 				p.At(from, func() {
@@ -45,20 +45,20 @@ func TestOutlastsRefusals(t *testing.T) {
 			}
 			const minute = time.Minute
 			p.send(minute, "a", "echo kept > f")
-			refuse(30*minute, 40*minute, "") // it hibernates
-			refuse(60*minute, 70*minute, "") // it wakes
+			refuse(30*minute, 40*minute, "") // when the session hibernates
+			refuse(60*minute, 70*minute, "") // when it wakes
 			p.send(61*minute, "b", "cat f")
 			p.send(70*minute+time.Second, "hurries", "true")
-			refuse(80*minute, 82*minute, "") // a command starts
+			refuse(80*minute, 82*minute, "") // when a command starts
 			p.send(81*minute, "c", "cat f")
-			refuse(90*minute, 95*minute, sandboxtest.GetCommand) // a command ends after the response to its start was cut
+			refuse(90*minute, 95*minute, sandboxtest.GetCommand) // when a command ends, and the response to its start was cut
 			p.At(90*minute, func() {
 				p.Server.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, CutAfterBytes: cutInEnd, Times: 1})
 			})
 			p.send(91*minute, "d", "echo out; exit 4")
-			refuse(110*minute, 120*minute, "") // it is destroyed
+			refuse(110*minute, 120*minute, "") // when it is destroyed
 			p.send(111*minute, "e", "echo never")
-			p.At(115*minute, func() { p.tell(updateDestroy, DestroyOptions{}) })
+			p.At(115*minute, func() { p.sendUpdate(updateDestroy, DestroyOptions{}) })
 			events := p.run(Policy{})
 			require.NoError(t, p.GetWorkflowError())
 
@@ -76,7 +76,7 @@ func TestOutlastsRefusals(t *testing.T) {
 					assert.Contains(t, e.Error, "not now")
 				}
 				if e.Type == TypeCommandEnd && e.ID == "cmd-2" {
-					assert.Less(t, e.At.Time().Sub(events[0].At.Time()), 71*minute, "when it is used, not at the end of the pause")
+					assert.Less(t, e.At.Time().Sub(events[0].At.Time()), 71*minute, "the session retries when it is used, not at the end of the pause")
 				}
 			}
 			for info, err := range p.Server.Client().List(t.Context(), nil) {
@@ -103,24 +103,24 @@ func TestCarriedStateIsBounded(t *testing.T) {
 				r := &run{state: &state{}, in: input{Policy: Policy{QueueLimit: 1_000_000}.withDefaults()}}
 				script := strings.Repeat(text, size/len(text)+1)[:size]
 				taken := 0
-				for taken < queueBytes/(queued{Command: script}.size())-3 || r.accept(nil, commandUpdate{Command: script}) == nil {
+				for taken < queueBytes/(queued{Command: script}.size())-3 || r.acceptCommand(nil, commandUpdate{Command: script}) == nil {
 					taken++
 					r.Queue = append(r.Queue, queued{ID: fmt.Sprintf("cmd-%d", taken), Command: script})
 					r.interrupts = append(r.interrupts, interrupt{fmt.Sprintf("cmd-%d", taken), 9}, interrupt{fmt.Sprintf("cmd-%d", taken), 9}, interrupt{"cmd-none", 9})
 				}
 				require.Positive(t, taken)
-				for r.accept(nil, commandUpdate{Text: hash}) == nil { // of a text in the store
+				for r.acceptCommand(nil, commandUpdate{Text: hash}) == nil { // the hash of a text in the store
 					taken++
 					r.Queue = append(r.Queue, queued{ID: fmt.Sprintf("cmd-%d", taken), Text: hash})
 				}
 				for i := range 2 * keepKeys {
-					r.Keys = append(r.Keys[max(len(r.Keys)+1-keepKeys, 0):], keyed{keyOf(fmt.Sprint(i, strings.Repeat(text, 190))), fmt.Sprintf("cmd-%d", 1_000_000+i)})
+					r.Keys = append(r.Keys[max(len(r.Keys)+1-keepKeys, 0):], keyed{shortenKey(fmt.Sprint(i, strings.Repeat(text, 190))), fmt.Sprintf("cmd-%d", 1_000_000+i)})
 				}
 				for n := 0; n == 0 || eventsSize(r.Events) < keepBytes; n++ {
 					r.Events = append(r.Events, stored{Event: Event{Command: script, Type: TypeCommandQueued}})
 				}
 				for len(r.Events) > r.in.Policy.KeepEvents || eventsSize(r.Events) > keepBytes {
-					n := pageOf(r.Events)
+					n := pageLength(r.Events)
 					data, err := json.Marshal(r.Events[:n])
 					require.NoError(t, err)
 					assert.Less(t, len(data), payload, "a page")
@@ -206,7 +206,7 @@ func TestPages(t *testing.T) {
 // event says so; any other error breaks the stream.
 func TestStoredText(t *testing.T) {
 	a := archive{durable.Dir(t.TempDir())}
-	text := textOf("echo long")
+	text := textName("echo long")
 	require.NoError(t, a.putText(t.Context(), "ses-1", text, "echo long"))
 	got, err := a.event(t.Context(), "ses-1", stored{Event: Event{Type: TypeCommandQueued}, Text: text})
 	require.NoError(t, err)
@@ -224,19 +224,19 @@ func TestStoredText(t *testing.T) {
 // TestKeysStayKnown: a long key is recognized by its hash.
 func TestKeysStayKnown(t *testing.T) {
 	long := strings.Repeat("<", 200)
-	r := &run{state: &state{Keys: []keyed{{keyOf(long + "x"), "cmd-2"}, {"short", "cmd-3"}}}}
+	r := &run{state: &state{Keys: []keyed{{shortenKey(long + "x"), "cmd-2"}, {"short", "cmd-3"}}}}
 	for key, id := range map[string]string{long: "", long + "x": "cmd-2", "short": "cmd-3", "other": "", "": ""} {
 		assert.Equal(t, id, r.commandOfKey(key), "%.10q", key)
 	}
 }
 
 // TestCallsAreBounded: whatever is sent to a session while a command runs, its owner can
-// still interrupt and destroy it, within Temporal's limit for one run.
+// still interrupt and destroy it. All calls stay within Temporal's limit for one run.
 func TestCallsAreBounded(t *testing.T) {
-	const updates = 2000 // of one run
+	const updates = 2000 // Temporal's limit for one run
 	r := &run{state: &state{Counter: 1, Keys: []keyed{{"a", "cmd-1"}}}, begun: "cmd-1", in: input{Policy: Policy{}.withDefaults()}}
 	taken := 0
-	for r.accept(nil, commandUpdate{Key: "a"}) == nil && taken <= updates { // the same command again and again
+	for r.acceptCommand(nil, commandUpdate{Key: "a"}) == nil && taken <= updates { // the same command again and again
 		id, err := r.enqueue(nil, commandUpdate{Key: "a"})
 		require.NoError(t, err)
 		require.Equal(t, "cmd-1", id)
@@ -246,26 +246,26 @@ func TestCallsAreBounded(t *testing.T) {
 	for r.acceptInterrupt(nil, interrupt{"cmd-1", 2}) == nil && taken <= updates {
 		_, err := r.interrupt(nil, interrupt{"cmd-1", 2})
 		require.NoError(t, err)
-		r.interrupts = nil // as if the command had received it
+		r.interrupts = nil // as if the command had received the interrupt
 		taken++
 	}
 	assert.Equal(t, maxInterruptCalls, taken)
 	assert.Less(t, taken, updates)
-	require.NoError(t, r.checkOpen(), "it can be destroyed")
+	require.NoError(t, r.checkOpen(), "the session can be destroyed")
 	r.begun, r.calls = "", 0 // the next run
-	require.NoError(t, r.accept(nil, commandUpdate{Key: "b"}), "and goes on once the command has ended")
-	require.ErrorContains(t, r.acceptInterrupt(nil, interrupt{"cmd-1", 2}), "nothing", "which leaves no trace")
+	require.NoError(t, r.acceptCommand(nil, commandUpdate{Key: "b"}), "the session accepts commands again once the command has ended")
+	require.ErrorContains(t, r.acceptInterrupt(nil, interrupt{"cmd-1", 2}), "nothing", "a refusal leaves no trace in the history")
 }
 
 // TestCallsWhileRefused: while the platform refuses, a run of the workflow never accepts so
-// many calls that it can not be destroyed. After that, the next run begins and accepts
-// calls again.
+// many calls that it cannot be destroyed. After that, the next run begins and accepts calls
+// again.
 func TestCallsWhileRefused(t *testing.T) {
 	t.Parallel()
 	for _, destroyed := range []bool{true, false} {
-		p := newPlay(t, nil)
+		p := newTestSession(t, nil)
 		p.send(time.Minute, "a", "true")
-		p.At(40*time.Minute, func() { // it has hibernated
+		p.At(40*time.Minute, func() { // the session has hibernated
 			stop := p.Server.Inject(sandboxtest.Fault{Status: http.StatusUnauthorized})
 			p.RegisterDelayedCallback(stop, 30*time.Minute)
 		})
@@ -274,7 +274,8 @@ func TestCallsWhileRefused(t *testing.T) {
 			func(key string) { p.update(0, key, updateHold, holdUpdate{"a", time.Minute}) },
 			func(key string) { p.send(0, key, "true") },
 		}
-		// More than it accepts, without counting holds: only few may wait.
+		// Send more calls than the session accepts. Don't count holds, because only few of
+		// them may wait.
 		all := (maxCalls + 100) * len(calls) / (len(calls) - 1)
 		var next func(i int)
 		next = func(i int) { // not all at once: the environment's buffers are limited
@@ -308,13 +309,13 @@ func TestCallsWhileRefused(t *testing.T) {
 // TestSecret: a secret command runs, and the workflow never gets its text. Another command
 // is sent whole, up to MaxCommand.
 func TestSecret(t *testing.T) {
-	u := &updates{}
+	u := &updateRecorder{}
 	c := New(u, &Options{Output: durable.Dir(t.TempDir())})
 	c.remember("ses-1")
 	_, err := c.Command(t.Context(), "ses-1", Command{Command: "echo s3cret", Secret: true})
 	require.NoError(t, err)
-	assert.Equal(t, []any{commandUpdate{Text: textOf("echo s3cret")}}, u.args)
-	e, err := c.archive.event(t.Context(), "ses-1", stored{Text: textOf("echo s3cret")})
+	assert.Equal(t, []any{commandUpdate{Text: textName("echo s3cret")}}, u.args)
+	e, err := c.archive.event(t.Context(), "ses-1", stored{Text: textName("echo s3cret")})
 	require.NoError(t, err)
 	assert.Equal(t, "echo s3cret", e.Command)
 	_, err = New(u, nil).Command(t.Context(), "ses-1", Command{Command: "echo s3cret", Secret: true})
@@ -328,26 +329,26 @@ func TestSecret(t *testing.T) {
 	assert.Len(t, u.args, 2)
 }
 
-// updates is a cluster that notes the updates of a session.
-type updates struct {
+// updateRecorder is a cluster that records the updates of a session.
+type updateRecorder struct {
 	client.Client
 	args []any
 }
 
-func (u *updates) DescribeWorkflowExecution(context.Context, string, string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+func (u *updateRecorder) DescribeWorkflowExecution(context.Context, string, string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
 	return &workflowservice.DescribeWorkflowExecutionResponse{WorkflowExecutionInfo: &workflowpb.WorkflowExecutionInfo{Type: &common.WorkflowType{Name: workflowName}}}, nil
 }
 
-func (u *updates) QueryWorkflowWithOptions(context.Context, *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
+func (u *updateRecorder) QueryWorkflowWithOptions(context.Context, *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
 	payloads, err := converter.GetDefaultDataConverter().ToPayloads(decided{})
 	return &client.QueryWorkflowWithOptionsResponse{QueryResult: client.NewValue(payloads)}, err
 }
 
-func (u *updates) UpdateWorkflow(_ context.Context, o client.UpdateWorkflowOptions) (client.WorkflowUpdateHandle, error) {
+func (u *updateRecorder) UpdateWorkflow(_ context.Context, o client.UpdateWorkflowOptions) (client.WorkflowUpdateHandle, error) {
 	u.args = append(u.args, o.Args...)
-	return taken{}, nil
+	return acceptedUpdate{}, nil
 }
 
-type taken struct{ client.WorkflowUpdateHandle }
+type acceptedUpdate struct{ client.WorkflowUpdateHandle }
 
-func (taken) Get(context.Context, any) error { return nil }
+func (acceptedUpdate) Get(context.Context, any) error { return nil }

@@ -59,7 +59,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestReplayNotices: a history of other code does not replay.
+// TestReplayNotices: a history that other code has recorded does not replay.
 func TestReplayNotices(t *testing.T) {
 	noticed := 0
 	for _, file := range histories(t) {
@@ -67,7 +67,7 @@ func TestReplayNotices(t *testing.T) {
 		changed := false
 		for _, e := range h.Events {
 			if a := e.GetActivityTaskScheduledEventAttributes(); a != nil && a.ActivityType.Name == "sandbox.Stop" {
-				a.ActivityType.Name = "sandbox.Delete" // what other code could have decided
+				a.ActivityType.Name = "sandbox.Delete" // a decision that other code could have made
 				changed = true
 			}
 		}
@@ -82,28 +82,28 @@ func TestReplayNotices(t *testing.T) {
 	assert.Positive(t, noticed)
 }
 
-// looker gets the events of a replayed workflow.
-type looker struct {
+// eventReader gets the events of a replayed workflow.
+type eventReader struct {
 	interceptor.WorkerInterceptorBase
 	events  []Event
-	queries []string // that it answers
+	queries []string // the queries that the workflow answers
 }
 
-func (l *looker) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	return &lookerIn{interceptor.WorkflowInboundInterceptorBase{Next: next}, &lookerOut{l: l}}
+func (l *eventReader) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	return &readerInbound{interceptor.WorkflowInboundInterceptorBase{Next: next}, &readerOutbound{l: l}}
 }
 
-type lookerIn struct {
+type readerInbound struct {
 	interceptor.WorkflowInboundInterceptorBase
-	out *lookerOut
+	out *readerOutbound
 }
 
-func (i *lookerIn) Init(next interceptor.WorkflowOutboundInterceptor) error {
+func (i *readerInbound) Init(next interceptor.WorkflowOutboundInterceptor) error {
 	i.out.Next = next
 	return i.Next.Init(i.out)
 }
 
-func (i *lookerIn) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
+func (i *readerInbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
 	result, err := i.Next.ExecuteWorkflow(ctx, in)
 	first, _ := i.out.query(0)
 	for from := first.Base; ; {
@@ -117,13 +117,13 @@ func (i *lookerIn) ExecuteWorkflow(ctx workflow.Context, in *interceptor.Execute
 	}
 }
 
-type lookerOut struct {
+type readerOutbound struct {
 	interceptor.WorkflowOutboundInterceptorBase
-	l     *looker
+	l     *eventReader
 	query func(from int) (page, error)
 }
 
-func (o *lookerOut) SetQueryHandler(ctx workflow.Context, name string, handler any) error {
+func (o *readerOutbound) SetQueryHandler(ctx workflow.Context, name string, handler any) error {
 	o.l.queries = append(o.l.queries, name)
 	if query, ok := handler.(func(int) (page, error)); ok {
 		o.query = query
@@ -152,7 +152,7 @@ func inCode(t *testing.T, pattern string, globs ...string) (found []string) {
 func TestRecordedKinds(t *testing.T) {
 	seen := map[string]bool{}
 	for _, file := range histories(t) {
-		l := &looker{}
+		l := &eventReader{}
 		require.NoError(t, replayHistory(readHistory(t, file), l), file)
 		for _, e := range l.events {
 			seen[e.Type], seen[e.State], seen[e.Status], seen[string(e.Outcome)] = true, true, true, true
@@ -163,7 +163,7 @@ func TestRecordedKinds(t *testing.T) {
 	require.Subset(t, kinds, []string{TypeCreated, StateRolledBack, "lost", "failed"})
 	for _, kind := range kinds {
 		switch kind {
-		case TypeCommandOutput, TypeOutputLost, TypeTruncated, StateTerminated: // what viewers see
+		case TypeCommandOutput, TypeOutputLost, TypeTruncated, StateTerminated: // only viewers see these
 			assert.False(t, seen[kind], kind)
 		default:
 			assert.True(t, seen[kind], "no recorded history has an event of the kind %s", kind)

@@ -20,20 +20,21 @@ func (s *run) historyFull(ctx workflow.Context) bool {
 	return info.GetContinueAsNewSuggested() || s.calls >= rollCalls || limit > 0 && info.GetCurrentHistoryLength() > limit || eventsSize(s.Events) > historyBytes
 }
 
-// overdue reports whether to continue as new although commands wait: the queue of a busy
-// session is never empty.
-func (s *run) overdue(ctx workflow.Context) bool {
+// mustContinueAsNew reports whether to continue as new although commands wait: the queue of
+// a busy session is never empty.
+func (s *run) mustContinueAsNew(ctx workflow.Context) bool {
 	return (s.ran || s.calls >= rollCalls) && s.historyFull(ctx)
 }
 
-// roll moves the oldest events to the store and continues as new.
-func (s *run) roll(ctx workflow.Context) error {
+// continueAsNew moves the oldest events to the store and then continues the workflow as
+// new.
+func (s *run) continueAsNew(ctx workflow.Context) error {
 	s.rolling = true
 	if err := workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) }); err != nil {
 		return err
 	}
-	if s.hasWork() && !s.overdue(ctx) || s.destroy != nil {
-		return s.unroll(ctx)
+	if s.hasWork() && !s.mustContinueAsNew(ctx) || s.destroy != nil {
+		return s.stayInRun(ctx)
 	}
 	had := s.hasWork()
 	s.rolling = false // accept messages while the store works
@@ -45,18 +46,18 @@ func (s *run) roll(ctx workflow.Context) error {
 		before := s.describe().State
 		s.emit(ctx, Event{Type: TypeStatus, State: StateBlocked, Error: durable.Message(err)})
 		s.status(ctx, before)
-		return s.unroll(ctx)
+		return s.stayInRun(ctx)
 	}
 	s.rolling = true
 	if err := workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) }); err != nil {
 		return err
 	}
 	if !had && s.hasWork() || s.destroy != nil {
-		return s.unroll(ctx)
+		return s.stayInRun(ctx)
 	}
 	s.Interrupts = s.queuedInterrupts()
 	carried := *s.state
-	carried.Events = slices.Clone(s.Events) // queries still see those of this run
+	carried.Events = slices.Clone(s.Events) // a copy: queries of this run still use the original events
 	for i := range carried.Events {
 		carried.Events[i].Decision = 0
 	}
@@ -76,7 +77,7 @@ func (s *run) archive(ctx workflow.Context) error {
 		StartToCloseTimeout: archiveWithin, ScheduleToCloseTimeout: archiveWithin, RetryPolicy: &temporal.RetryPolicy{MaximumInterval: 10 * time.Second},
 	})
 	for len(s.Events) > s.in.Policy.KeepEvents || eventsSize(s.Events) > keepBytes {
-		n := pageOf(s.Events)
+		n := pageLength(s.Events)
 		var kept bool
 		if err := workflow.ExecuteActivity(brief, activityArchive, s.dir, s.Base, s.Events[:n]).Get(ctx, &kept); err != nil {
 			return err
@@ -103,8 +104,8 @@ func (s *run) queuedInterrupts() (kept []interrupt) {
 	return kept
 }
 
-// unroll continues this run, because messages arrived while it was about to end.
-func (s *run) unroll(ctx workflow.Context) error {
+// stayInRun continues this run, because messages arrived while it was about to end.
+func (s *run) stayInRun(ctx workflow.Context) error {
 	s.rolling = false
-	return s.live(ctx)
+	return s.runUntilEnd(ctx)
 }

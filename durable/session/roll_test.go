@@ -22,14 +22,15 @@ import (
 	"github.com/go-vercel/sandbox/durable/durabletest"
 )
 
-// continued returns the session in its next history, and the state that was carried over.
-func (p *play) continued() (*play, input) {
+// continued returns the session in its next run, and the input with the state that was
+// carried over.
+func (p *testSession) continued() (*testSession, input) {
 	next, ok := errors.AsType[*workflow.ContinueAsNewError](p.GetWorkflowError())
 	require.True(p.t, ok, "%v", p.GetWorkflowError())
 	var carried input
 	require.NoError(p.t, converter.GetDefaultDataConverter().FromPayloads(next.Input, &carried))
 	require.NotNil(p.t, carried.State)
-	again := &play{p.t, &durabletest.Env{
+	again := &testSession{p.t, &durabletest.Env{
 		TestWorkflowEnvironment: new(testsuite.WorkflowTestSuite).NewTestWorkflowEnvironment(), Server: p.Server, Worker: p.Worker,
 	}, map[string]string{}}
 	again.SetTestTimeout(time.Minute)
@@ -42,21 +43,21 @@ func (p *play) continued() (*play, input) {
 
 // TestContinueAsNew: a session's state survives continue-as-new.
 func TestContinueAsNew(t *testing.T) {
-	p := newPlay(t, nil)
+	p := newTestSession(t, nil)
 	p.send(time.Minute, "a", "echo kept > f")
 	p.At(2*time.Minute, func() { p.SetCurrentHistoryLength(100) })
 	p.send(3*time.Minute, "b", "true")
 	p.ExecuteWorkflow(Workflow, input{Policy: Policy{HistoryLimit: 50}})
 	again, carried := p.continued()
-	again.send(time.Minute, "a", "echo never") // its key is still known
+	again.send(time.Minute, "a", "echo never") // the session still knows the key
 	again.send(time.Minute, "c", "cat f")
-	again.At(20*time.Minute, func() { again.tell(updateDestroy, DestroyOptions{}) })
+	again.At(20*time.Minute, func() { again.sendUpdate(updateDestroy, DestroyOptions{}) })
 	again.ExecuteWorkflow(Workflow, carried)
 	require.NoError(t, again.GetWorkflowError())
 	events := again.events()
 	assert.Equal(t, []string{"active", "cmd-1 exited 0", "cmd-2 exited 0", "cmd-3 exited 0", "destroyed", "destroyed"}, story(events))
 	for i, e := range events {
-		require.Equal(t, i, e.Seq, "numbers go on")
+		require.Equal(t, i, e.Seq, "the numbers continue")
 	}
 	assert.Equal(t, "cmd-1", again.outcomes["a"])
 	assert.Equal(t, "kept\n", again.output("cmd-3"))
@@ -65,16 +66,16 @@ func TestContinueAsNew(t *testing.T) {
 // TestRollsWithQueue: a session with waiting commands also starts a new history, and keeps
 // its queue and interrupts.
 func TestRollsWithQueue(t *testing.T) {
-	p := newPlay(t, nil)
+	p := newTestSession(t, nil)
 	p.At(time.Minute, func() { p.SetCurrentHistoryLength(100) })
 	for i := range 4 {
 		p.send(2*time.Minute, fmt.Sprint(i), fmt.Sprintf("echo %d >> log; cat log", i))
 	}
-	p.At(2*time.Minute, func() { p.tell(updateInterrupt, interrupt{"cmd-3", 2}) })
+	p.At(2*time.Minute, func() { p.sendUpdate(updateInterrupt, interrupt{"cmd-3", 2}) })
 	p.ExecuteWorkflow(Workflow, input{Policy: Policy{HistoryLimit: 50}})
 	again, carried := p.continued()
 	assert.Len(t, carried.State.Queue, 3)
-	again.At(20*time.Minute, func() { again.tell(updateDestroy, DestroyOptions{}) })
+	again.At(20*time.Minute, func() { again.sendUpdate(updateDestroy, DestroyOptions{}) })
 	again.ExecuteWorkflow(Workflow, carried)
 	require.NoError(t, again.GetWorkflowError())
 	assert.Equal(t, []string{"active", "cmd-1 exited 0", "cmd-2 exited 0", "cmd-3 killed", "cmd-4 exited 0", "destroyed", "destroyed"}, story(again.events()))
@@ -85,7 +86,7 @@ func TestRollsWithQueue(t *testing.T) {
 // two of them when its machine is near the cap. It keeps its files.
 func TestRefreshesWithQueue(t *testing.T) {
 	policy := Policy{MaxLifetime: 2 * time.Hour, HistoryLimit: 50}
-	p := newPlay(t, nil)
+	p := newTestSession(t, nil)
 	p.At(time.Minute, func() { p.SetCurrentHistoryLength(100) })
 	for i := range 3 {
 		p.send(2*time.Minute, fmt.Sprint(i), fmt.Sprintf("echo %d >> log; cat log", i))
@@ -93,9 +94,9 @@ func TestRefreshesWithQueue(t *testing.T) {
 	p.ExecuteWorkflow(Workflow, input{Policy: policy, Options: durable.Options{Lease: 3 * time.Hour}})
 	again, carried := p.continued()
 	require.Len(t, carried.State.Queue, 2)
-	again.SetStartTime(p.Now().Add(115 * time.Minute)) // nothing of ours ran for so long
+	again.SetStartTime(p.Now().Add(115 * time.Minute)) // no worker ran for so long
 	again.SyncClocks()
-	again.At(time.Minute, func() { again.tell(updateDestroy, DestroyOptions{}) })
+	again.At(time.Minute, func() { again.sendUpdate(updateDestroy, DestroyOptions{}) })
 	again.ExecuteWorkflow(Workflow, carried)
 	require.NoError(t, again.GetWorkflowError())
 	events := again.events()
@@ -116,13 +117,13 @@ func TestRefreshesWithQueue(t *testing.T) {
 // dir is the folder of the stored pages of a session that is carried over.
 func (in input) dir() string { return "ses-1/" + timestamp(in.State.StartedAt) }
 
-// storeOf calls a function before a page of events is stored.
-type storeOf struct {
+// hookedStore calls a function before a page of events is stored.
+type hookedStore struct {
 	durable.OutputStore
 	page func()
 }
 
-func (s storeOf) Create(ctx context.Context, key string) (durable.OutputWriter, error) {
+func (s hookedStore) Create(ctx context.Context, key string) (durable.OutputWriter, error) {
 	if strings.Contains(key, "/events/") {
 		s.page()
 	}
@@ -133,10 +134,10 @@ func (s storeOf) Create(ctx context.Context, key string) (durable.OutputWriter, 
 // lost.
 func TestDestroyWhileRolling(t *testing.T) {
 	t.Parallel()
-	var p *play
+	var p *testSession
 	var once sync.Once
-	p = newPlay(t, &durabletest.Options{Output: storeOf{durable.Dir(t.TempDir()), func() {
-		once.Do(func() { p.tell(updateDestroy, DestroyOptions{}) })
+	p = newTestSession(t, &durabletest.Options{Output: hookedStore{durable.Dir(t.TempDir()), func() {
+		once.Do(func() { p.sendUpdate(updateDestroy, DestroyOptions{}) })
 	}}})
 	for i := range 3 {
 		p.send(time.Minute, fmt.Sprint(i), "true")
@@ -151,7 +152,7 @@ func TestDestroyWhileRolling(t *testing.T) {
 
 // TestArchive: events that the workflow no longer keeps are in the store.
 func TestArchive(t *testing.T) {
-	p := newPlay(t, nil)
+	p := newTestSession(t, nil)
 	for i := range 6 {
 		p.send(time.Minute, fmt.Sprint(i), "true")
 	}
@@ -162,7 +163,7 @@ func TestArchive(t *testing.T) {
 	base := carried.State.Base
 	require.Positive(t, base)
 	r := &run{state: carried.State}
-	assert.Equal(t, StateActive, r.describe().State, "although the event is in the store")
+	assert.Equal(t, StateActive, r.describe().State, "the state is known although its event is in the store")
 	a := archive{p.Worker.Output}
 	seen := 0
 	for seq := 0; seq < base; {
@@ -191,7 +192,7 @@ func TestPagesAreBounded(t *testing.T) {
 		events = append(events, stored{Event: Event{Seq: i, Command: strings.Repeat("x", MaxCommand)}})
 	}
 	for rest := events; len(rest) > 0; {
-		n := pageOf(rest)
+		n := pageLength(rest)
 		require.Positive(t, n)
 		data, err := json.Marshal(rest[:n])
 		require.NoError(t, err)

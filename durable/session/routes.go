@@ -9,7 +9,7 @@ import (
 )
 
 func (h *handler) start(w http.ResponseWriter, r *http.Request) {
-	b, ok := h.read(w, r, false)
+	b, ok := h.readRequest(w, r, false)
 	if !ok {
 		return
 	}
@@ -26,7 +26,7 @@ func (h *handler) start(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case err == nil:
 			w.Header().Set("X-Workflow-Reconnected", "true")
-			if at, err = h.from(ctx, b, at, s); err != nil {
+			if at, err = h.startCursor(ctx, b, at, s); err != nil {
 				h.fail(w, r, err)
 				return
 			}
@@ -48,9 +48,9 @@ func (h *handler) start(w http.ResponseWriter, r *http.Request) {
 	h.stream(w, r, id, at)
 }
 
-// from returns where a stream begins: at the cursor, or at the last lines if the request asks
-// for them and has no cursor.
-func (h *handler) from(ctx context.Context, b body, at Cursor, s *State) (Cursor, error) {
+// startCursor returns where a stream begins: at the cursor, or at the last lines if the
+// request has lines but no cursor.
+func (h *handler) startCursor(ctx context.Context, b body, at Cursor, s *State) (Cursor, error) {
 	if at.next() > s.Events && s.State != StateTerminated {
 		return at, beyondEnd(at, s.Events)
 	}
@@ -84,7 +84,7 @@ func (h *handler) startNew(ctx context.Context, w http.ResponseWriter, r *http.R
 }
 
 func (h *handler) events(w http.ResponseWriter, r *http.Request) {
-	b, ok := h.read(w, r, true)
+	b, ok := h.readRequest(w, r, true)
 	if !ok {
 		return
 	}
@@ -99,7 +99,7 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 		s, err = h.c.State(ctx, b.RunID)
 	}
 	if err == nil {
-		at, err = h.from(ctx, b, at, s)
+		at, err = h.startCursor(ctx, b, at, s)
 	}
 	if err != nil {
 		h.fail(w, r, err)
@@ -109,7 +109,7 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handler) session(w http.ResponseWriter, r *http.Request) {
-	b, ok := h.read(w, r, true)
+	b, ok := h.readRequest(w, r, true)
 	if !ok {
 		return
 	}
@@ -122,7 +122,7 @@ func (h *handler) session(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handler) command(w http.ResponseWriter, r *http.Request) {
-	b, ok := h.read(w, r, true)
+	b, ok := h.readRequest(w, r, true)
 	if !ok {
 		return
 	}
@@ -130,8 +130,8 @@ func (h *handler) command(w http.ResponseWriter, r *http.Request) {
 	case "":
 		h.refuse(w, http.StatusBadRequest, "command is missing")
 		return
-	case "/destroy": // as the guide's client does
-		h.done(w, r, h.c.Destroy(r.Context(), b.RunID, nil))
+	case "/destroy": // the guide's client sends this
+		h.respondDone(w, r, h.c.Destroy(r.Context(), b.RunID, nil))
 		return
 	}
 	id, err := h.c.Command(r.Context(), b.RunID, Command{Command: b.Command, Key: b.Key, Secret: b.Secret})
@@ -142,8 +142,8 @@ func (h *handler) command(w http.ResponseWriter, r *http.Request) {
 	h.respond(w, http.StatusOK, map[string]any{"ok": true, "id": id})
 }
 
-// done responds to a request that has no result.
-func (h *handler) done(w http.ResponseWriter, r *http.Request, err error) {
+// respondDone responds to a request that has no result.
+func (h *handler) respondDone(w http.ResponseWriter, r *http.Request, err error) {
 	if err != nil {
 		h.fail(w, r, err)
 		return
@@ -152,7 +152,7 @@ func (h *handler) done(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 func (h *handler) interrupt(w http.ResponseWriter, r *http.Request) {
-	b, ok := h.read(w, r, true)
+	b, ok := h.readRequest(w, r, true)
 	if !ok {
 		return
 	}
@@ -173,7 +173,7 @@ func (h *handler) interrupt(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handler) destroy(w http.ResponseWriter, r *http.Request) {
-	if b, ok := h.read(w, r, true); ok {
-		h.done(w, r, h.c.Destroy(r.Context(), b.RunID, &b.DestroyOptions))
+	if b, ok := h.readRequest(w, r, true); ok {
+		h.respondDone(w, r, h.c.Destroy(r.Context(), b.RunID, &b.DestroyOptions))
 	}
 }

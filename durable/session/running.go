@@ -12,8 +12,8 @@ import (
 	"github.com/go-vercel/sandbox/durable"
 )
 
-// command runs a command to its end.
-func (s *run) command(ctx workflow.Context, c queued) error {
+// runCommand runs a command to its end.
+func (s *run) runCommand(ctx workflow.Context, c queued) error {
 	s.begun = c.ID
 	defer func() {
 		s.begun = ""
@@ -31,22 +31,22 @@ func (s *run) command(ctx workflow.Context, c queued) error {
 	s.current, s.ran = c.ID, true
 	defer func() { s.current = "" }()
 	before := s.losses()
-	cmd, err := s.begin(ctx, c, before)
+	cmd, err := s.startCommand(ctx, c, before)
 	if err != nil || cmd == nil {
 		return err
 	}
-	return s.conclude(ctx, c, cmd, before)
+	return s.followToEnd(ctx, c, cmd, before)
 }
 
-// begin starts a command. It returns nil if the command was rejected or given up.
-func (s *run) begin(ctx workflow.Context, c queued, before losses) (*durable.Command, error) {
+// startCommand starts a command. It returns nil if the command was rejected or given up.
+func (s *run) startCommand(ctx workflow.Context, c queued, before losses) (*durable.Command, error) {
 	vm := s.Sandbox.VM
 	args, from := []string{"-c", c.Command}, ""
 	if c.Text != "" {
 		args, from = args[:1], textKey(s.id, c.Text)
 	}
 	cmd, err := s.Sandbox.Start(ctx, "bash", args, &durable.RunOptions{
-		Output: s.outputOf(ctx, c.ID), NoTail: true, MaxOutput: s.in.Policy.MaxOutput, ArgFrom: from, Timeout: s.in.Policy.MaxRun,
+		Output: s.outputKey(ctx, c.ID), NoTail: true, MaxOutput: s.in.Policy.MaxOutput, ArgFrom: from, Timeout: s.in.Policy.MaxRun,
 	})
 	if s.Sandbox.VM != vm && s.Sandbox.VM != "" {
 		s.status(ctx, StateResuming) // the machine had ended by itself
@@ -71,13 +71,13 @@ func (s *run) begin(ctx workflow.Context, c queued, before losses) (*durable.Com
 	return cmd, nil
 }
 
-// conclude follows a command to its end.
-func (s *run) conclude(ctx workflow.Context, c queued, cmd *durable.Command, before losses) error {
+// followToEnd follows a command to its end.
+func (s *run) followToEnd(ctx workflow.Context, c queued, cmd *durable.Command, before losses) error {
 	res, err := s.follow(ctx, cmd)
 	if errors.Is(err, errGivenUp) {
 		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: durable.Lost, Truncated: true})
 	}
-	if errors.Is(err, durable.ErrRewound) { // a service without command IDs: it did not run
+	if errors.Is(err, durable.ErrRewound) { // only on a service without command IDs: the command did not run
 		s.emit(ctx, Event{Type: TypeCommandEnd, ID: c.ID, Outcome: "rejected", Error: err.Error()})
 		s.noteRewound(ctx, before)
 		return nil
@@ -118,7 +118,7 @@ func (s *run) wake(ctx workflow.Context) error {
 	return nil
 }
 
-// noteAwake emits that a new machine runs, and which files it lacks.
+// noteAwake emits that a new machine runs, and whether it has lost files.
 func (s *run) noteAwake(ctx workflow.Context, before losses) {
 	s.Unsaved = 0
 	switch now := s.losses(); {
@@ -141,7 +141,7 @@ func (s *run) losses() losses {
 // command runs.
 func runAnyway(workflow.Context, error) error { return nil }
 
-// noteRewound emits that commands ran which the history lacks.
+// noteRewound emits that commands ran that are missing from the history.
 func (s *run) noteRewound(ctx workflow.Context, before losses) {
 	if s.losses().rewinds == before.rewinds {
 		return
@@ -150,18 +150,19 @@ func (s *run) noteRewound(ctx workflow.Context, before losses) {
 	s.status(ctx, StateActive)
 }
 
-// outputOf returns the key of a command's stored output. It differs from the key of a command
-// with the same number in a lost history, or in an earlier session with the same ID.
-func (s *run) outputOf(ctx workflow.Context, id string) string {
+// outputKey returns the key of a command's stored output. It contains the time, so it
+// differs from the key of a command with the same number in a lost history, or in an
+// earlier session with the same ID.
+func (s *run) outputKey(ctx workflow.Context, id string) string {
 	return s.dir + "/" + id + "-" + timestamp(workflow.Now(ctx))
 }
 
 // timestamp returns a time as part of a name.
 func timestamp(t time.Time) string { return strconv.FormatInt(t.UnixNano(), 36) }
 
-// follow waits for the command's end and passes interrupts on to it. The second interrupt
-// becomes SIGKILL, because the first did not end the command. Destroying the session kills
-// the command.
+// follow waits for the command's end and sends it the interrupts. For the second interrupt,
+// it sends SIGKILL, because the first one did not end the command. Destroying the session
+// kills the command.
 func (s *run) follow(ctx workflow.Context, cmd *durable.Command) (*durable.Result, error) {
 	done := s.Sandbox.Follow(ctx, cmd)
 	killed, asked := false, false
@@ -200,7 +201,8 @@ func (s *run) follow(ctx workflow.Context, cmd *durable.Command) (*durable.Resul
 			asked = asked || asks
 			err := s.Sandbox.Kill(ctx, cmd, sig)
 			if slices.ContainsFunc(s.interrupts, mine) {
-				// Interrupts that came before the first arrived do not count as a second one.
+				// Interrupts that came before the first one reached the command do not
+				// count as a second one.
 				s.interrupts = slices.DeleteFunc(s.interrupts, func(i interrupt) bool { return mine(i) && sandbox.Signal(i.Signal) == sig })
 			}
 			if err != nil {

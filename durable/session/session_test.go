@@ -20,14 +20,14 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestWeek plays more than a week of a session. It hibernates and wakes each day, moves to
-// new machines before the cap, loses one, and continues as new. It keeps its files and
+// TestWeek simulates more than a week of a session. It hibernates and wakes each day, moves
+// to new machines before the cap, loses one, and continues as new. It keeps its files and
 // outputs, and its events have no gap.
 func TestWeek(t *testing.T) {
 	const hour, day = time.Hour, 24 * time.Hour
 	morning := func(i int) time.Duration { return time.Duration(i)*day + 5*hour }
 	policy := Policy{IdleAfter: 30 * time.Minute, MaxLifetime: 5 * time.Hour, HistoryLimit: 50}
-	p := newPlay(t, nil)
+	p := newTestSession(t, nil)
 	began := time.Now()
 	p.send(time.Minute, "a", "echo kept > f; echo one")
 	for i := range 4 { // each day one command, after a night's rest
@@ -47,8 +47,8 @@ func TestWeek(t *testing.T) {
 		again.send(morning(i), fmt.Sprint("later", i), "cat f; echo more >> f; wc -l < f")
 	}
 	again.longDay(4*day, "serve again")
-	again.send(5*day, "a", "echo never") // its key is known
-	again.At(6*day, func() { again.tell(updateDestroy, DestroyOptions{}) })
+	again.send(5*day, "a", "echo never") // the session knows the key
+	again.At(6*day, func() { again.sendUpdate(updateDestroy, DestroyOptions{}) })
 	again.ExecuteWorkflow(Workflow, carried)
 	require.NoError(t, again.GetWorkflowError())
 	events := again.events()
@@ -60,8 +60,8 @@ func TestWeek(t *testing.T) {
 	assert.Equal(t, 12, count[StateHibernating])
 	assert.Equal(t, 2, count[StateRefreshing], "each long day crosses the cap once")
 	assert.Equal(t, 1, count["cmd-7 lost"])
-	assert.Zero(t, count[StateReset], "no file was lost that a snapshot had")
-	assert.Equal(t, 1, count[StateRolledBack], "what was written since is")
+	assert.Zero(t, count[StateReset], "no file of a snapshot was lost")
+	assert.Equal(t, 1, count[StateRolledBack], "changes after the last snapshot are lost once")
 	for i, e := range events {
 		require.Equal(t, i, e.Seq)
 		if e.Type == TypeCommandEnd {
@@ -72,19 +72,19 @@ func TestWeek(t *testing.T) {
 	assert.Equal(t, "one\n", again.output("cmd-1"))
 	assert.Equal(t, "kept\n2\n", again.output("cmd-2"))
 	assert.Equal(t, "begun\n", again.output("cmd-7"))
-	assert.Equal(t, "5\n", again.output("cmd-8"), "as of the last snapshot")
+	assert.Equal(t, "5\n", again.output("cmd-8"), "the files are those of the last snapshot")
 	assert.Equal(t, "kept\nmore\nmore\nmore\nmore\nmore\nmore\n8\n", again.output("cmd-12"))
 	assert.Equal(t, "cmd-1", again.outcomes["a"])
 	for info, err := range p.Server.Client().List(t.Context(), nil) {
 		require.NoError(t, err)
-		assert.Equal(t, sandbox.StatusStopped, info.Status, "nothing runs on")
+		assert.Equal(t, sandbox.StatusStopped, info.Status, "no machine continues to run")
 	}
 	t.Logf("%v in %v, %d events", again.Now().Sub(began).Round(time.Hour), time.Since(began).Round(time.Millisecond), len(events))
 }
 
 // longDay plans a day on which somebody uses the session every 25 minutes, longer than the
 // cap.
-func (p *play) longDay(at time.Duration, key string) {
+func (p *testSession) longDay(at time.Duration, key string) {
 	p.send(at, key, "true")
 	for i := range 13 {
 		id, from := fmt.Sprint("use-", i), at+time.Duration(i*25)*time.Minute
@@ -93,8 +93,9 @@ func (p *play) longDay(at time.Duration, key string) {
 	}
 }
 
-// ends counts the commands that exited as they should.
-func (p *play) ends(events []Event) (n int) {
+// countExits counts the commands that have ended. It checks that each exited by itself and
+// has stored output.
+func (p *testSession) countExits(events []Event) (n int) {
 	for _, e := range events {
 		if e.Type == TypeCommandEnd {
 			n++
@@ -113,16 +114,16 @@ func TestLostResponses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newPlay(t, nil)
+			p := newTestSession(t, nil)
 			f.Operation, f.Times = sandboxtest.RunCommand, 3
 			p.Server.Inject(f)
 			p.send(time.Minute, "a", "echo ran >> log")
 			p.send(2*time.Minute, "b", "wc -l < log | tr -d '\\n'")
-			p.At(20*time.Minute, func() { p.tell(updateDestroy, DestroyOptions{}) })
+			p.At(20*time.Minute, func() { p.sendUpdate(updateDestroy, DestroyOptions{}) })
 			events := p.run(Policy{})
 			require.NoError(t, p.GetWorkflowError())
-			assert.Equal(t, 2, p.ends(events))
-			assert.Equal(t, "1", p.output("cmd-2"), "it ran once")
+			assert.Equal(t, 2, p.countExits(events))
+			assert.Equal(t, "1", p.output("cmd-2"), "the command ran once")
 		})
 	}
 }
@@ -130,7 +131,7 @@ func TestLostResponses(t *testing.T) {
 // TestOutputInNoHistory: output is only in the store, because it may contain secrets of the
 // environment.
 func TestOutputInNoHistory(t *testing.T) {
-	p := newPlay(t, nil)
+	p := newTestSession(t, nil)
 	ends := 0
 	p.SetOnActivityCompletedListener(func(_ *activity.Info, result converter.EncodedValue, _ error) {
 		var v map[string]any
@@ -150,10 +151,10 @@ func TestOutputInNoHistory(t *testing.T) {
 // TestMachineDies: a command whose machine ends is lost, with its output so far, and does
 // not run again. The next one wakes the sandbox and runs.
 func TestMachineDies(t *testing.T) {
-	p := newPlay(t, nil)
+	p := newTestSession(t, nil)
 	p.send(time.Minute, "a", "echo part; sleep 1000")
 	p.send(2*time.Minute, "b", "echo again")
-	p.At(20*time.Minute, func() { p.tell(updateDestroy, DestroyOptions{}) })
+	p.At(20*time.Minute, func() { p.sendUpdate(updateDestroy, DestroyOptions{}) })
 	p.on(p.whenRead("part"), func() { p.Server.Crash("durable-ses-1") })
 	events := p.run(Policy{})
 	require.NoError(t, p.GetWorkflowError())
@@ -164,14 +165,14 @@ func TestMachineDies(t *testing.T) {
 
 // TestInterrupt: a running command gets the signal; a queued one never begins.
 func TestInterrupt(t *testing.T) {
-	p := newPlay(t, nil)
+	p := newTestSession(t, nil)
 	p.send(time.Minute, "a", "trap 'echo bye; exit 5' INT; echo up; while :; do sleep 0.05; done")
 	p.send(time.Minute, "b", "echo never")
-	p.on(p.whenRead("up"), func() { // the trap is set
-		p.tell(updateInterrupt, interrupt{"cmd-2", 2})
-		p.tell(updateInterrupt, interrupt{"cmd-1", 2})
+	p.on(p.whenRead("up"), func() { // the command has set its trap
+		p.sendUpdate(updateInterrupt, interrupt{"cmd-2", 2})
+		p.sendUpdate(updateInterrupt, interrupt{"cmd-1", 2})
 	})
-	p.At(20*time.Minute, func() { p.tell(updateDestroy, DestroyOptions{}) })
+	p.At(20*time.Minute, func() { p.sendUpdate(updateDestroy, DestroyOptions{}) })
 	events := p.run(Policy{})
 	require.NoError(t, p.GetWorkflowError())
 	assert.Contains(t, story(events), "cmd-1 killed 5")
@@ -182,7 +183,7 @@ func TestInterrupt(t *testing.T) {
 // TestInterruptTwice: a second interrupt does not reach the next command, and its answer
 // says so.
 func TestInterruptTwice(t *testing.T) {
-	p := newPlay(t, nil)
+	p := newTestSession(t, nil)
 	p.send(time.Minute, "a", "trap 'exit 5' INT; echo up; while :; do sleep 0.05; done")
 	p.send(time.Minute, "b", "echo fine")
 	interrupts := func(key string, i interrupt) {
@@ -193,7 +194,7 @@ func TestInterruptTwice(t *testing.T) {
 		}, i)
 	}
 	p.on(p.whenRead("up"), func() {
-		p.RegisterDelayedCallback(func() { // in the loop of the environment, whose updates are not guarded
+		p.RegisterDelayedCallback(func() { // in the loop of the environment: its updates have no lock
 			interrupts("unknown", interrupt{"cmd-3", 2})
 			interrupts("strange", interrupt{"x", 2})
 			interrupts("first", interrupt{"", 2})
@@ -221,7 +222,7 @@ func TestInterruptTwice(t *testing.T) {
 // TestInterruptEscalates: if the first interrupt does not end a command, the second kills it
 // with its children.
 func TestInterruptEscalates(t *testing.T) {
-	p := newPlay(t, nil)
+	p := newTestSession(t, nil)
 	p.send(time.Minute, "a", "trap 'echo no' INT; echo up; while :; do sleep 0.05; done")
 	p.send(time.Minute, "b", "echo fine")
 	interrupts := func() {
@@ -238,12 +239,12 @@ func TestInterruptEscalates(t *testing.T) {
 			}
 			return n
 		}
-		for kills() < 2 && t.Context().Err() == nil { // one that comes while another is on its way counts as that one
+		for kills() < 2 && t.Context().Err() == nil { // an interrupt that comes while another is in flight counts as the same one
 			p.RegisterDelayedCallback(interrupts, 0)
 			testkit.Linger(100 * time.Millisecond)
 		}
 	})
-	p.At(20*time.Minute, func() { p.tell(updateDestroy, DestroyOptions{}) })
+	p.At(20*time.Minute, func() { p.sendUpdate(updateDestroy, DestroyOptions{}) })
 	events := p.run(Policy{})
 	require.NoError(t, p.GetWorkflowError())
 	assert.Equal(t, []string{"active", "cmd-1 killed 137", "cmd-2 exited 0", "destroyed", "destroyed"}, story(events))
@@ -252,7 +253,7 @@ func TestInterruptEscalates(t *testing.T) {
 // TestRefused: a permanent refusal at the start ends the session with the reason. A full
 // queue refuses commands.
 func TestRefused(t *testing.T) {
-	p := newPlay(t, nil)
+	p := newTestSession(t, nil)
 	p.ExecuteWorkflow(Workflow, input{Options: durable.Options{Name: "no name/at all"}})
 	err := p.GetWorkflowError()
 	require.ErrorContains(t, err, "name")
@@ -261,11 +262,11 @@ func TestRefused(t *testing.T) {
 	assert.Equal(t, "failed", last.Status)
 	assert.NotEmpty(t, last.Error)
 
-	p = newPlay(t, nil)
+	p = newTestSession(t, nil)
 	for i := range 4 {
 		p.send(time.Minute, fmt.Sprint(i), "sleep 0.2")
 	}
-	p.At(20*time.Minute, func() { p.tell(updateDestroy, DestroyOptions{DeleteSandbox: true, RemoveOutput: true}) })
+	p.At(20*time.Minute, func() { p.sendUpdate(updateDestroy, DestroyOptions{DeleteSandbox: true, RemoveOutput: true}) })
 	p.run(Policy{QueueLimit: 2})
 	refused := 0
 	for _, outcome := range p.outcomes {
@@ -276,7 +277,7 @@ func TestRefused(t *testing.T) {
 	}
 	assert.Positive(t, refused)
 	for range p.Server.Client().List(t.Context(), nil) {
-		assert.Fail(t, "the sandbox is still there")
+		assert.Fail(t, "the sandbox still exists")
 	}
 }
 
@@ -313,14 +314,15 @@ func FuzzCursor(f *testing.F) {
 // TestRequestsOfACommand: a command costs two requests: its start, whose response also has
 // the output and the end, and a longer lease. A small difference of the lease costs none.
 func TestRequestsOfACommand(t *testing.T) {
-	// Each gap exceeds the difference that is not worth a request, and half a lease.
+	// The first gap is longer than the difference for which the lease is not renewed. The
+	// second one is longer than half a lease.
 	for _, apart := range []time.Duration{3 * time.Minute, 20 * time.Minute} {
 		t.Run(apart.String(), func(t *testing.T) { testRequestsOfACommand(t, apart) })
 	}
 }
 
 func testRequestsOfACommand(t *testing.T, apart time.Duration) {
-	p := newPlay(t, nil)
+	p := newTestSession(t, nil)
 	const commands = 5
 	for i := range commands {
 		p.send(time.Duration(i+1)*apart, fmt.Sprint(i), "true")
@@ -328,7 +330,7 @@ func testRequestsOfACommand(t *testing.T, apart time.Duration) {
 	p.destroyAt((commands + 1) * apart)
 	events := p.run(Policy{})
 	require.NoError(t, p.GetWorkflowError())
-	assert.Equal(t, commands, p.ends(events))
+	assert.Equal(t, commands, p.countExits(events))
 	counts, all := map[sandboxtest.Operation]int{}, 0
 	for _, r := range p.Server.Requests() {
 		counts[r.Operation]++
@@ -336,6 +338,6 @@ func testRequestsOfACommand(t *testing.T, apart time.Duration) {
 	}
 	t.Log(counts)
 	assert.Equal(t, commands, counts[sandboxtest.RunCommand])
-	assert.LessOrEqual(t, all, 2*commands+5, "and a few for the session's begin and end: %v", counts)
+	assert.LessOrEqual(t, all, 2*commands+5, "two for each command, and a few for the start and the end of the session: %v", counts)
 	assert.LessOrEqual(t, counts[sandboxtest.GetSandbox], 2, "nothing is looked up for a command: %v", counts)
 }

@@ -14,7 +14,7 @@ const (
 	pageBytes = 512 << 10
 	// keepBytes limits the events that are carried over continue-as-new.
 	keepBytes = 512 << 10
-	// historyBytes is the size of events that starts a new history.
+	// historyBytes is the size of the events above which the session starts a new history.
 	historyBytes = 2 * keepBytes
 	// queueBytes limits the queue, which is carried over with the events and the keys.
 	queueBytes = 768 << 10
@@ -53,8 +53,9 @@ func (s *run) queueSize() (n int) {
 // shortKey is the maximum length of a key that is remembered unchanged.
 const shortKey = 64
 
-// keyOf returns what is remembered of an idempotency key. It is short, because there are many.
-func keyOf(key string) string {
+// shortenKey returns the short form of an idempotency key that the session remembers. It is
+// short, because a session remembers many keys.
+func shortenKey(key string) string {
 	if jsonSize(key) <= shortKey+len(`""`) {
 		return key
 	}
@@ -67,8 +68,8 @@ func (e stored) size() int {
 	return 300 + jsonSize(e.Event.Command) + jsonSize(e.Event.Tail) + jsonSize(e.Event.Error) + len(e.Handle)*4/3
 }
 
-// pageOf returns how many of the events fit into a page.
-func pageOf(events []stored) (n int) {
+// pageLength returns how many of the events fit into a page.
+func pageLength(events []stored) (n int) {
 	for bytes := 0; n < min(len(events), eventPage); n++ {
 		if bytes += events[n].size(); bytes > pageBytes && n > 0 {
 			break

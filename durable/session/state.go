@@ -47,7 +47,7 @@ type stored struct {
 type queued struct {
 	ID, Command string
 	Hold        time.Duration `json:",omitempty"`
-	Text        string        `json:",omitempty"` // in the store, instead of Command
+	Text        string        `json:",omitempty"` // the name of the text in the store, instead of Command
 }
 
 type keyed struct{ Key, ID string }
@@ -70,7 +70,7 @@ const eventsCounter = "sandbox_session_events"
 
 // countEvent counts an event. A replayed event does not count again.
 func countEvent(ctx workflow.Context, e Event) {
-	outcome := e.State + e.Status + string(e.Outcome) // each type has one of them
+	outcome := e.State + e.Status + string(e.Outcome) // an event has at most one of them
 	if e.Outcome == durable.Exited && e.ExitCode != nil {
 		outcome = "ok"
 		if *e.ExitCode != 0 {
@@ -115,8 +115,8 @@ func (s *run) status(ctx workflow.Context, state string) {
 // page is the response to the query for events from a number on.
 type page struct {
 	Events []stored `json:"events"`
-	// Base is the first event that the workflow has. Those before it are in the
-	// store: Stored is where the page with the event that was asked for begins, or -1.
+	// Base is the number of the first event that the workflow keeps. Earlier events are in
+	// the store. Stored is where the stored page with the requested event begins, or -1.
 	Base   int `json:"base"`
 	Stored int `json:"stored"`
 	// Next is the number of the next event. 0 means unknown.
@@ -151,7 +151,7 @@ func (s *run) page(from int) page {
 		p.Before = []stored{{Event: Event{Seq: from - 1, At: events[i].Event.At}, Decision: events[i].Decision}}
 	}
 	events = events[min(max(from-s.Base, 0), len(events)):]
-	n := pageOf(events)
+	n := pageLength(events)
 	p.Events, p.Closed = events[:n], s.closed && !s.guesses && n == len(events)
 	return p
 }

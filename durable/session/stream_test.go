@@ -39,12 +39,12 @@ type cluster struct {
 	grown   chan struct{}
 	history []*history.HistoryEvent
 	events  []stored
-	failing error // of queries
+	failing error // the error of queries
 	status  enums.WorkflowExecutionStatus
 	queries int
-	gone    bool   // the history
-	written int    // by the command "p"
-	again   string // why an activity is executed once more
+	gone    bool   // Temporal no longer has the history
+	written int    // bytes that the command "p" has written
+	again   string // the failure for which an activity is retried
 }
 
 func (c *cluster) DescribeWorkflowExecution(context.Context, string, string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
@@ -174,7 +174,7 @@ func (i *iterator) Next() (*history.HistoryEvent, error) {
 type watcher struct {
 	mu    sync.Mutex
 	words []string
-	last  []Cursor // of each word
+	last  []Cursor // the cursor of each word
 	err   error
 	over  bool
 	stop  context.CancelFunc
@@ -229,7 +229,7 @@ func TestOnlyCommitted(t *testing.T) {
 		temporal.knows(of(3, Event{Type: TypeCreated}), of(9, Event{Type: TypeCommandQueued, ID: "lost"}))
 		temporal.commits(3)
 		assert.Equal(t, []string{"created"}, v.saw())
-		temporal.commits(7) // of another one
+		temporal.commits(7) // commit another decision
 		assert.Equal(t, []string{"created"}, v.saw())
 		temporal.knows(of(3, Event{Type: TypeCreated}), of(13, queuedEvent("cmd-1")), of(13, queuedEvent("lost")), of(0, queuedEvent("carried")))
 		temporal.commits(13)
@@ -253,7 +253,7 @@ func TestLostAttempt(t *testing.T) {
 		temporal.knows(lost)
 		temporal.begins(made.Event.At.Time())
 		temporal.commits(3)
-		assert.Empty(t, v.saw(), "a worker that has lost it tells of it")
+		assert.Empty(t, v.saw(), "the event is only in the memory of a worker that lost the decision")
 		later := at(2*time.Minute, of(7, queuedEvent("cmd-1")))
 		temporal.knows(made, later)
 		temporal.begins(later.Event.At.Time().Add(-90 * time.Second)) // the clock has gone back
@@ -262,13 +262,13 @@ func TestLostAttempt(t *testing.T) {
 	})
 }
 
-// hasty is a cluster that calls meanwhile between a query and its answer.
-type hasty struct {
+// hooked is a cluster that calls the function meanwhile between a query and its answer.
+type hooked struct {
 	*cluster
 	meanwhile func()
 }
 
-func (h *hasty) QueryWorkflowWithOptions(ctx context.Context, req *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
+func (h *hooked) QueryWorkflowWithOptions(ctx context.Context, req *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
 	resp, err := h.cluster.QueryWorkflowWithOptions(ctx, req)
 	if happens := h.meanwhile; happens != nil && req.Args[0] == 1 {
 		h.meanwhile = nil
@@ -278,11 +278,11 @@ func (h *hasty) QueryWorkflowWithOptions(ctx context.Context, req *client.QueryW
 	return resp, err
 }
 
-// TestReplayedDecision: a worker that replays a decision that has just started does not know its
-// updates. A viewer gets the events of the committed decision.
+// TestReplayedDecision: a worker that replays a decision that has just started does not
+// know its updates. A viewer gets the events of the committed decision.
 func TestReplayedDecision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		temporal := &hasty{cluster: newCluster()}
+		temporal := &hooked{cluster: newCluster()}
 		temporal.knows(of(3, Event{Type: TypeCreated}))
 		temporal.commits(3)
 		v := watchFrom(New(temporal, nil), Cursor{})
@@ -293,13 +293,13 @@ func TestReplayedDecision(t *testing.T) {
 			temporal.commits(11)
 		}
 		temporal.knows(of(3, Event{Type: TypeCreated}), of(11, Event{Type: TypeActivity}))
-		temporal.commits(7) // a change, so that the viewer asks
+		temporal.commits(7) // a change makes the viewer query again
 		assert.Equal(t, []string{"created", "command_queued cmd-1", "activity"}, v.saw())
 	})
 }
 
-// TestCursorInNoOutput: a cursor inside the output of an event without output is a cursor
-// at that event.
+// TestCursorInNoOutput: a cursor inside the output of an event that has no output points to
+// that event.
 func TestCursorInNoOutput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := newCluster()
@@ -350,13 +350,13 @@ func TestAheadOfOutput(t *testing.T) {
 		v.saw()
 		happens(7, queuedEvent("cmd-2"))
 		want := []string{"created", "command_start cmd-1", "command_output cmd-1one", "command_queued cmd-2"}
-		assert.Equal(t, want, v.saw(), "while it runs")
+		assert.Equal(t, want, v.saw(), "while the command runs")
 		write("two")
 		v.saw()
 		happens(11, Event{Type: TypeStatus, State: StateBlocked})
 		assert.Len(t, v.saw(), 6)
 		happens(15, Event{Type: TypeCommandEnd, ID: "cmd-1", Archived: true})
-		assert.Len(t, v.saw(), 6, "its end waits for its output")
+		assert.Len(t, v.saw(), 6, "the end of the command waits for its output")
 		write("three")
 		require.NoError(t, w.Close())
 		happens(19, Event{Type: TypeActivity})
@@ -383,15 +383,15 @@ func TestAheadOfOutput(t *testing.T) {
 			again := watchFrom(stored, text)
 			events, bytes := split(again.saw())
 			wantEvents, wantBytes := split(words[i+1:])
-			assert.Equal(t, wantEvents, events, "behind %s at %s", words[i], at)
-			assert.Equal(t, wantBytes, bytes, "behind %s at %s", words[i], at)
+			assert.Equal(t, wantEvents, events, "after %s at %s", words[i], at)
+			assert.Equal(t, wantBytes, bytes, "after %s at %s", words[i], at)
 			again.stop()
 		}
 	})
 }
 
-// TestTerminated: viewers learn that a session was terminated from outside, and cost
-// nothing afterwards.
+// TestTerminated: viewers learn that the session's workflow was terminated, and make no
+// request afterwards.
 func TestTerminated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := newCluster()
@@ -418,7 +418,7 @@ func TestTerminated(t *testing.T) {
 	})
 }
 
-// TestStateSaysWhatFails: the state has the error of an activity that is retried.
+// TestStateSaysWhatFails: the state contains the error of an activity that is retried.
 func TestStateSaysWhatFails(t *testing.T) {
 	temporal := newCluster()
 	for _, why := range []string{"", "no space left on device"} {
@@ -430,8 +430,8 @@ func TestStateSaysWhatFails(t *testing.T) {
 	}
 }
 
-// TestLostInRetention: viewers learn that Temporal no longer has a session, and cost
-// nothing afterwards.
+// TestLostInRetention: viewers learn that Temporal no longer has a session, and make no
+// request afterwards.
 func TestLostInRetention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := newCluster()
@@ -442,7 +442,7 @@ func TestLostInRetention(t *testing.T) {
 		temporal.mu.Lock()
 		temporal.failing, temporal.gone = serviceerror.NewNotFound("no such workflow"), true
 		temporal.mu.Unlock()
-		temporal.happens(&history.HistoryEvent{EventType: enums.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED}) // ends the poll
+		temporal.happens(&history.HistoryEvent{EventType: enums.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED}) // this ends the poll
 		time.Sleep(time.Minute)
 		over, err := v.ended()
 		assert.True(t, over)
@@ -469,7 +469,7 @@ func TestFutureCursor(t *testing.T) {
 			httptest.NewRequest("POST", "/start", strings.NewReader(`{"runId":"a","cursor":"`+cursor+`"}`)),
 		} {
 			ctx, cancel := context.WithCancel(t.Context())
-			cancel() // a viewer that leaves at once
+			cancel() // the viewer leaves at once
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, req.WithContext(ctx))
 			assert.Equal(t, want, w.Code, "%s %s", req.Method, cursor)
@@ -486,7 +486,7 @@ func TestLostFromHistory(t *testing.T) {
 	seen := append(slices.Clone(both), at(queuedEvent("lost"), 3))
 	for name, row := range map[string]struct {
 		then []stored
-		more []string // without an error
+		more []string // the expected words; nil if an error is expected
 	}{
 		"fewer":    {then: both},
 		"as many":  {then: append(slices.Clone(both), at(queuedEvent("another"), 9))},
@@ -504,7 +504,7 @@ func TestLostFromHistory(t *testing.T) {
 				from, err := ParseCursor(v.last[2].String())
 				require.NoError(t, err)
 				temporal.knows(row.then...)
-				temporal.commits(7) // a change, so that the viewer asks
+				temporal.commits(7) // a change makes the viewer query again
 				late := watchFrom(New(temporal, nil), from)
 				defer late.stop()
 				assert.Equal(t, append([]string{}, row.more...), v.saw()[3:])
@@ -516,8 +516,9 @@ func TestLostFromHistory(t *testing.T) {
 						assert.ErrorIs(t, err, ErrCursor)
 					}
 				}
-				// Over HTTP it is the status, before a stream begins: otherwise the viewer would
-				// come back with the same cursor for ever.
+				// Over HTTP, the error becomes the status of the response, and no stream
+				// begins. Otherwise the viewer would reconnect with the same cursor for
+				// ever.
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 				defer cancel()
 				w := httptest.NewRecorder()
@@ -537,7 +538,7 @@ func TestFailingQueries(t *testing.T) {
 		defer v.stop()
 		v.saw()
 		over, _ := v.ended()
-		assert.False(t, over, "it may pass")
+		assert.False(t, over, "the failures may be temporary")
 		time.Sleep(2 * time.Minute)
 		v.saw()
 		over, err := v.ended()
@@ -567,7 +568,7 @@ func TestSharedQueries(t *testing.T) {
 			assert.Len(t, v.saw(), 2)
 			v.stop()
 		}
-		assert.LessOrEqual(t, temporal.queries-before, 4, "of 50 viewers")
+		assert.LessOrEqual(t, temporal.queries-before, 4, "50 viewers share queries")
 	})
 }
 

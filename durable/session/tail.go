@@ -81,14 +81,14 @@ func (c *Client) lastOutput(ctx context.Context, id string, start stored, end Ev
 			return text[:min(int64(len(text)), n)], nil
 		}
 	}
-	if errors.Is(o.err, fs.ErrNotExist) { // it is lost, and an event will say so
+	if errors.Is(o.err, fs.ErrNotExist) { // the output is lost, as an event will say
 		return text, nil
 	}
 	return text, o.err
 }
 
-// recentEvents has the events that a session keeps, and how much the running command has
-// written.
+// recentEvents contains the events that a session keeps, and how much the running command
+// has written.
 type recentEvents struct {
 	events  []stored
 	base    int
@@ -132,12 +132,13 @@ func (h recentEvents) output(i int) (size int64, start int) {
 	return 0, -1
 }
 
-// keptEvents returns the committed events that the workflow keeps, and the number of the first.
+// keptEvents returns the committed events that the workflow keeps, and the number of the
+// first.
 func (w *watch) keptEvents(ctx context.Context) (events []stored, base int, err error) {
 	for {
-		changed := w.next()
+		changed := w.nextChange()
 		from := base + len(events)
-		p, err := w.ask(ctx, from)
+		p, err := w.queryPage(ctx, from)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -155,7 +156,7 @@ func (w *watch) keptEvents(ctx context.Context) (events []stored, base int, err 
 			return events, base, nil
 		}
 		select {
-		case <-changed: // during the query
+		case <-changed: // the session changed during the query
 			continue
 		default:
 		}

@@ -17,18 +17,18 @@ import (
 	"github.com/go-vercel/sandbox/durable"
 )
 
-// ran returns the events of a command that has written so many bytes.
-func ran(id string, bytes int64) []stored {
+// eventsOf returns the events of a command that has written so many bytes.
+func eventsOf(id string, bytes int64) []stored {
 	return []stored{
 		of(3, queuedEvent(id)), of(3, Event{Type: TypeCommandStart, ID: id}),
 		of(3, Event{Type: TypeCommandEnd, ID: id, Bytes: bytes}), of(3, Event{Type: TypeActivity}),
 	}
 }
 
-// TestTailOfRunning: a tail of no lines begins behind what the running command has written,
-// as far as its worker has reported it, or behind the last event.
+// TestTailOfRunning: a tail of no lines begins after the output of the running command that
+// its worker has reported, or after the last event.
 func TestTailOfRunning(t *testing.T) {
-	ended := append([]stored{of(3, Event{Type: TypeCreated})}, ran("cmd-1", 100)...) // 0, 1 to 4
+	ended := append([]stored{of(3, Event{Type: TypeCreated})}, eventsOf("cmd-1", 100)...) // 0, 1 to 4
 	starts := append(append([]stored(nil), ended...), of(3, queuedEvent("cmd-2")), of(3, Event{Type: TypeCommandStart, ID: "cmd-2"}))
 	runs := append(append([]stored(nil), ended...), of(3, queuedEvent("cmd-2")), of(3, Event{Type: TypeCommandStart, ID: "cmd-2", CommandID: "p"}), of(3, queuedEvent("cmd-3")))
 	for _, row := range []struct {
@@ -40,7 +40,7 @@ func TestTailOfRunning(t *testing.T) {
 			temporal.written = 70
 			temporal.knows(append([]stored(nil), row.events...)...)
 			go func() {
-				time.Sleep(time.Second) // before that nothing is true
+				time.Sleep(time.Second) // before, no event is committed
 				temporal.commits(3)
 			}()
 			c := New(temporal, nil)
@@ -54,7 +54,7 @@ func TestTailOfRunning(t *testing.T) {
 	}
 	t.Run("committed while it asks", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			temporal := &hasty{cluster: newCluster()}
+			temporal := &hooked{cluster: newCluster()}
 			temporal.written = 70
 			temporal.knows(of(3, Event{Type: TypeCreated}), of(11, Event{Type: TypeCommandStart, ID: "cmd-1", CommandID: "p"}))
 			temporal.commits(3)
@@ -73,25 +73,25 @@ func TestTail(t *testing.T) {
 	events := []stored{of(3, Event{Type: TypeCreated})} // 0
 	for _, id := range []string{"cmd-1", "cmd-2", "cmd-3"} {
 		var data []byte
-		for at, text := 0, outputs[id]; text != ""; { // in pieces
+		for at, text := 0, outputs[id]; text != ""; { // store the output in pieces
 			n := min(len(text), 1000)
 			line, err := json.Marshal(durable.Record{Stream: "stdout", Data: []byte(text[:n]), At: int64(at)})
 			require.NoError(t, err)
 			data, at, text = append(append(data, line...), '\n'), at+n, text[n:]
 		}
 		store["a/"+id] = data
-		of := ran(id, int64(len(outputs[id])))
+		of := eventsOf(id, int64(len(outputs[id])))
 		of[1].Event.Output = "a/" + id
 		events = append(events, of...)
 	}
 	before := 1 + int64(2<<20)
 	for _, row := range []struct {
 		lines int
-		until int // the events that there are
+		until int // how many events exist
 		want  Cursor
 	}{
 		{0, 13, Cursor{Seq: 12}}, {1, 13, Cursor{Seq: 10, Byte: before + 5}}, {2, 13, Cursor{Seq: 10, Byte: before + 3}}, {3, 13, Cursor{Seq: 10, Byte: before + 1}},
-		{4, 13, Cursor{Seq: 10, Byte: 1 + before + 5 - 1<<20}}, // too long a line
+		{4, 13, Cursor{Seq: 10, Byte: 1 + before + 5 - 1<<20}}, // the line is too long
 		{1, 9, Cursor{Seq: 2, Byte: 5}}, {3, 9, Cursor{}}, {100, 9, Cursor{}}, {5, 1, Cursor{}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -126,7 +126,7 @@ func TestLinesAtEnd(t *testing.T) {
 func TestTailRoute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := newCluster()
-		temporal.knows(append([]stored{of(3, Event{Type: TypeCreated})}, append(ran("cmd-1", 100), ran("cmd-2", 50)...)...)...)
+		temporal.knows(append([]stored{of(3, Event{Type: TypeCreated})}, append(eventsOf("cmd-1", 100), eventsOf("cmd-2", 50)...)...)...)
 		temporal.commits(3)
 		h := New(temporal, nil).Handler(nil)
 		first := func(r *http.Request) string {

@@ -15,21 +15,21 @@ import (
 	"github.com/go-vercel/sandbox/durable/session"
 )
 
-// starts is a cluster that notes the memos of the sessions that are started. Its responses
-// are lost.
-type starts struct {
+// memoRecorder is a cluster that records the memos of the sessions that are started. Its
+// responses are lost.
+type memoRecorder struct {
 	client.Client
 	memos []map[string]any
 }
 
-func (s *starts) ExecuteWorkflow(_ context.Context, o client.StartWorkflowOptions, _ any, _ ...any) (client.WorkflowRun, error) {
+func (s *memoRecorder) ExecuteWorkflow(_ context.Context, o client.StartWorkflowOptions, _ any, _ ...any) (client.WorkflowRun, error) {
 	s.memos = append(s.memos, o.Memo)
 	return nil, serviceerror.NewUnavailable("the response is lost")
 }
 
 // TestTitle: a session's memo, which Temporal's lists show, has its title and sandbox.
 func TestTitle(t *testing.T) {
-	s := &starts{}
+	s := &memoRecorder{}
 	c := session.New(s, nil)
 	for _, o := range []session.StartOptions{{ID: "a", Title: "nightly build"}, {ID: "b", Sandbox: &durable.Options{Name: "mine"}}} {
 		_, err := c.Start(t.Context(), &o)

@@ -22,9 +22,9 @@ type watch struct {
 	// clears queries.
 	changed chan struct{}
 	queries map[int]*sharedQuery
-	// at is how far the watch has followed the history. committed has the start times of
-	// the run's committed decisions, by the number of the event that started each. begun
-	// is when the last decision started, which may not be committed.
+	// at is how far the watch has followed the history. committed maps each committed
+	// decision of the run, by the number of the event that started it, to its start time.
+	// begun is when the last decision started, which may not be committed.
 	at        position
 	committed map[int]Millis
 	begun     Millis
@@ -71,9 +71,9 @@ func (c *Client) watch(id string) (w *watch, leave func()) {
 	}
 }
 
-// next returns a channel that is closed at the next change. Call it before a query, so that
-// no change is missed.
-func (w *watch) next() <-chan struct{} {
+// nextChange returns a channel that is closed at the next change. Call it before a query,
+// so that no change is missed.
+func (w *watch) nextChange() <-chan struct{} {
 	w.c.mu.Lock()
 	defer w.c.mu.Unlock()
 	return w.changed
@@ -113,9 +113,9 @@ func (w *watch) end() (over, terminated bool) {
 	return w.over, w.terminated
 }
 
-// ask queries the workflow for the events from a number on. Viewers with the same query share
-// the answer until the next change.
-func (w *watch) ask(ctx context.Context, from int) (page, error) {
+// queryPage queries the workflow for the events from a number on. Viewers with the same
+// query share the answer until the next change.
+func (w *watch) queryPage(ctx context.Context, from int) (page, error) {
 	w.c.mu.Lock()
 	q := w.queries[from]
 	if q == nil {
@@ -143,15 +143,15 @@ func (w *watch) ask(ctx context.Context, from int) (page, error) {
 func (c *Client) noteQueryTime(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.cost += (d - c.cost) / 8
+	c.queryTime += (d - c.queryTime) / 8
 }
 
-// pause is how long viewers wait for further changes after a change. It is the duration of a
-// query, so that queries take at most half of a worker's time.
+// pause returns how long viewers wait for further changes after a change. It is the
+// duration of a query, so that queries take at most half of a worker's time.
 func (c *Client) pause() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return min(c.cost, maxPause)
+	return min(c.queryTime, maxPause)
 }
 
 const maxPause = 2 * time.Second
@@ -203,7 +203,7 @@ func (w *watch) poll() {
 		if over, _ := w.end(); over {
 			return
 		}
-		// The run has ended, or Temporal does not respond.
+		// The run has ended, or Temporal does not respond. Poll again after a pause.
 		select {
 		case <-time.After(wait):
 			wait = min(max(2*wait, first), last)

@@ -56,7 +56,7 @@ type run struct {
 	*state
 	in         input
 	id, run    string
-	dir        string // in the store, for this session only
+	dir        string // the folder in the store, for this session only
 	closed     bool
 	rolling    bool
 	destroy    *DestroyOptions
@@ -94,13 +94,13 @@ func Workflow(ctx workflow.Context, in input) error {
 	s.interrupts, s.Interrupts = s.Interrupts, nil
 	s.decided.State = s.describe()
 	workflow.Go(ctx, s.noteDecisions)
-	if err := s.listen(ctx); err != nil {
+	if err := s.setHandlers(ctx); err != nil {
 		return err
 	}
 	if s.Sandbox != nil {
 		s.Sandbox.OnRefused, s.Sandbox.OnLoss = s.onRefused, runAnyway
 	}
-	err := s.live(ctx)
+	err := s.runUntilEnd(ctx)
 	if workflow.IsContinueAsNewError(err) {
 		return err
 	}
@@ -110,8 +110,8 @@ func Workflow(ctx workflow.Context, in input) error {
 	return s.end(ctx, err)
 }
 
-// live runs the session until it is destroyed, fails, or continues as new.
-func (s *run) live(ctx workflow.Context) error {
+// runUntilEnd runs the session until it is destroyed, fails, or continues as new.
+func (s *run) runUntilEnd(ctx workflow.Context) error {
 	if s.Sandbox == nil {
 		if err := s.create(ctx); err != nil {
 			return err
@@ -126,23 +126,23 @@ func (s *run) live(ctx workflow.Context) error {
 		case !held && s.Lent:
 			err = s.endHold(ctx)
 		case held && s.waitsForHold():
-			err = s.grant(ctx)
-		case held && s.historyFull(ctx) && (!s.hasWork() || s.overdue(ctx)):
-			return s.roll(ctx)
+			err = s.grantHold(ctx)
+		case held && s.historyFull(ctx) && (!s.hasWork() || s.mustContinueAsNew(ctx)):
+			return s.continueAsNew(ctx)
 		case held:
 			err = s.keepHeld(ctx)
 		case s.hasWork() && s.needsRefresh(ctx):
 			err = s.refresh(ctx)
-		case s.waitsForHold() && !s.overdue(ctx):
-			err = s.grant(ctx)
-		case s.hasWork() && !s.overdue(ctx):
+		case s.waitsForHold() && !s.mustContinueAsNew(ctx):
+			err = s.grantHold(ctx)
+		case s.hasWork() && !s.mustContinueAsNew(ctx):
 			next := s.Queue[0]
 			s.Queue = s.Queue[1:]
-			err = s.command(ctx, next)
+			err = s.runCommand(ctx, next)
 		case s.historyFull(ctx):
-			return s.roll(ctx)
+			return s.continueAsNew(ctx)
 		default:
-			err = s.rest(ctx)
+			err = s.waitForWork(ctx)
 		}
 		if err != nil {
 			return err
@@ -197,9 +197,9 @@ func awaitUntil(ctx workflow.Context, ready func() bool, deadlines ...time.Time)
 	return workflow.AwaitWithTimeout(ctx, max(first.Sub(workflow.Now(ctx)), 0), ready)
 }
 
-// rest waits for work, and hibernates or moves to a new machine when that is due. A
+// waitForWork waits for work, and hibernates or moves to a new machine when that is due. A
 // hibernated session has a timer only for MaxAge.
-func (s *run) rest(ctx workflow.Context) error {
+func (s *run) waitForWork(ctx workflow.Context) error {
 	s.interrupts = s.queuedInterrupts() // drop those of commands that have ended
 	var idle, refresh time.Time
 	if s.Sandbox.VM != "" {
@@ -222,8 +222,8 @@ func (s *run) rest(ctx workflow.Context) error {
 	return nil
 }
 
-// refreshAt is when to move to a new machine, which saves the files: before the machine's
-// time is up, or for a checkpoint.
+// refreshAt returns when to move to a new machine, which saves the files: before the
+// machine's time is up, or for a checkpoint.
 func (s *run) refreshAt() time.Time {
 	p := s.in.Policy
 	began := s.Sandbox.StartedAt.Add(s.Sandbox.Ahead)
@@ -238,7 +238,7 @@ func (s *run) refreshAt() time.Time {
 }
 
 // needsRefresh reports whether to move to a new machine before the next command. A busy
-// session never rests, so it does so between two commands.
+// session never waits for work, so it moves between two commands.
 func (s *run) needsRefresh(ctx workflow.Context) bool {
 	return s.Sandbox.VM != "" && !workflow.Now(ctx).Before(s.refreshAt())
 }
@@ -279,7 +279,7 @@ func (s *run) end(ctx workflow.Context, cause error) error {
 	}
 	if s.Sandbox != nil {
 		stop := s.Sandbox.Close
-		s.refused.until = workflow.Now(ctx).Add(s.in.Options.Lease) // by then its lease has stopped it
+		s.refused.until = workflow.Now(ctx).Add(s.in.Options.Lease) // by then, the end of its lease has stopped the machine
 		if destroy.DeleteSandbox {
 			stop = s.Sandbox.Delete
 			s.refused.until = workflow.Now(ctx).Add(deleteWithin)

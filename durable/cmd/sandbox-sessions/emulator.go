@@ -26,7 +26,7 @@ import (
 // The emulator is a separate process, like the platform: its sandboxes continue to run if this
 // process is killed, and the next process finds them.
 
-// emulatorArg makes this program the emulator.
+// With emulatorArg and a folder as its arguments, this program runs as the emulator.
 const emulatorArg = "-serve-emulator"
 
 // emulator is the address of a running emulator. It is stored in the emulator's folder, with
@@ -155,7 +155,7 @@ func (e *emulator) stop(ctx context.Context, dir string) error {
 func serveEmulator(ctx context.Context, dir string) (err error) {
 	used := make(chan struct{}, 1)
 	srv, err := sandboxtest.NewServer(&sandboxtest.Options{
-		Dir: filepath.Join(dir, "state"), Hidden: []string{filepath.Dir(dir)}, // the service's keys
+		Dir: filepath.Join(dir, "state"), Hidden: []string{filepath.Dir(dir)}, // contains the keys of this program
 		OnRequest: func(sandboxtest.Request) {
 			select {
 			case used <- struct{}{}:
@@ -208,7 +208,7 @@ func serveEmulator(ctx context.Context, dir string) (err error) {
 	}
 }
 
-// serveTLS serves the emulator at another address, to clients with the key only.
+// serveTLS serves the emulator at another address, and only to clients that have the key.
 func serveTLS(ctx context.Context, key []byte, srv *sandboxtest.Server) (addr string, err error) {
 	secure, err := mutual.Server(key)
 	if err != nil {
@@ -227,7 +227,7 @@ func serveTLS(ctx context.Context, key []byte, srv *sandboxtest.Server) (addr st
 			r.SetURL(to)
 			r.Out.URL.RawQuery = r.In.URL.RawQuery // Out lacks what package url can't parse
 		},
-		FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0), // a client that left
+		FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0), // ignore errors of clients that have disconnected
 	}
 	// Clients keep an idle connection for 90 s. If the server closed it earlier, they could
 	// lose a request.

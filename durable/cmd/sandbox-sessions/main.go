@@ -56,7 +56,7 @@ func main() {
 		err = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	}
 	cancel()
-	if err != nil && !errors.Is(err, flag.ErrHelp) { // which was asked for
+	if err != nil && !errors.Is(err, flag.ErrHelp) { // the user requested the help
 		fmt.Fprintln(os.Stderr, "sandbox-sessions:", err)
 		os.Exit(1)
 	}
@@ -107,7 +107,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	var emu *emulator
 	leave := func() error { return nil }
 	err = withLock(ctx, c.dir, func() (err error) {
-		if token, err = doorToken(c.dir); err != nil || !c.emulator {
+		if token, err = folderToken(c.dir); err != nil || !c.emulator {
 			return err
 		}
 		dir := filepath.Join(c.dir, "emulator")
@@ -164,8 +164,8 @@ const commandsAtOnce = 10_000
 // its own queue.
 const queue, followQueue = "sandbox", "sandbox-follow"
 
-// defaults returns the options of new sandboxes. Sandboxes of an emulator run on this machine, but
-// must not reach its other programs, including this one.
+// defaults returns the options of new sandboxes. Sandboxes of an emulator run on this
+// machine, but must not reach its other programs, including this one.
 func (c config) defaults() durable.Options {
 	o := durable.Options{Heartbeat: heartbeat, FollowQueue: followQueue}
 	if c.emulator {
@@ -198,8 +198,8 @@ func serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	return srv.Shutdown(grace)
 }
 
-// defaultDir returns a folder in the user's home, where nobody else can create it. It is empty if
-// there is no home.
+// defaultDir returns a folder in the user's home, where nobody else can create it. It is
+// empty if there is no home.
 func defaultDir() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -223,8 +223,8 @@ func sandboxClient(emu *emulator, log *slog.Logger) (*sandbox.Client, error) {
 	})
 }
 
-// temporalClient connects to the Temporal server of the environment, and prints which server it
-// trusts.
+// temporalClient connects to the Temporal server of the environment, and prints which
+// server it trusts.
 func temporalClient(ctx context.Context, log *slog.Logger, stderr io.Writer) (client.Client, error) {
 	// Read only the environment: a configuration file of the temporal program must not choose
 	// who can run commands here.

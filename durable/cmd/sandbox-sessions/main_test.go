@@ -46,7 +46,7 @@ func TestWithoutHome(t *testing.T) {
 	}
 	t.Setenv("TMPDIR", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // whatever starts ends
+	cancel() // end everything that the program starts
 	var said bytes.Buffer
 	require.ErrorContains(t, run(ctx, []string{"-addr", "127.0.0.1:0"}, &said, io.Discard), "set HOME")
 	assert.Empty(t, said.String())
@@ -63,7 +63,7 @@ func TestTokens(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	token := func() string {
-		token, err := doorToken(dir)
+		token, err := folderToken(dir)
 		require.NoError(t, err)
 		require.NotEmpty(t, token)
 		return token
@@ -126,7 +126,7 @@ func TestSharedEmulator(t *testing.T) {
 }
 
 // TestProcessAtEmulatorsPort: a process that listens at a killed emulator's port gets no
-// request, because it can not prove that it is the emulator.
+// request, because it cannot prove that it is the emulator.
 func TestProcessAtEmulatorsPort(t *testing.T) {
 	asked := 0
 	stranger := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))

@@ -5,7 +5,8 @@ import (
 	"syscall"
 )
 
-// ownSession starts a child that the terminal's signals do not reach.
+// ownSession returns the attributes of a child process that the terminal's signals do not
+// reach.
 func ownSession() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
 }

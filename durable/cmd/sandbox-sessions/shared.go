@@ -31,8 +31,8 @@ func withLock(ctx context.Context, dir string, do func() error) error {
 	return do()
 }
 
-// joinEmulator returns the emulator of a folder, and starts it unless it runs. leave ends the
-// use of it.
+// joinEmulator returns the emulator of a folder, and starts it unless it runs. leave ends
+// this process's use of the emulator.
 func joinEmulator(ctx context.Context, dir string) (_ *emulator, leave func() error, _ error) {
 	users := flock.New(filepath.Join(dir, usersFile))
 	if locked, err := users.TryRLockContext(ctx, lockRetry); !locked {

@@ -57,9 +57,9 @@ func New(tb testing.TB, opts *Options) *Env {
 // called if the session ends before.
 func (e *Env) At(d time.Duration, f func()) {
 	e.Env.At(d, func() {
-		e.temporal.busy(1)
+		e.temporal.addWorking(1)
 		e.planned.Go(func() {
-			defer e.temporal.busy(-1)
+			defer e.temporal.addWorking(-1)
 			f()
 		})
 		e.temporal.waitIdle()

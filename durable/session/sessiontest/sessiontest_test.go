@@ -35,7 +35,7 @@ func TestEnv(t *testing.T) {
 			if i > 0 {
 				assert.Equal(t, session.StateHibernated, s.State)
 			}
-			for range 2 { // several calls, at one time
+			for range 2 { // several calls at the same time
 				now := e.Now()
 				cmd, err := e.Client.Command(ctx, id, session.Command{Command: "echo more >> f; wc -l < f", Key: now.Format(time.DateOnly)})
 				assert.NoError(t, err)
@@ -45,7 +45,7 @@ func TestEnv(t *testing.T) {
 		})
 	}
 	e.At(5*day, func() {
-		long := "# " + strings.Repeat("x", 5000) + "\necho long" // which is in the store
+		long := "# " + strings.Repeat("x", 5000) + "\necho long" // long enough to be stored
 		_, err := e.Client.Command(ctx, id, session.Command{Command: long})
 		assert.NoError(t, err)
 		_, err = e.Client.Command(ctx, id, session.Command{Command: strings.Repeat("x", session.MaxCommand+1)})
@@ -56,7 +56,7 @@ func TestEnv(t *testing.T) {
 	e.At(7*day, func() {
 		assert.NoError(t, e.Client.Destroy(ctx, id, &session.DestroyOptions{DeleteSandbox: true}))
 	})
-	e.At(8*day, func() { t.Error("the session is over") })
+	e.At(8*day, func() { t.Error("the session has already ended") })
 	count, output := map[string]int{}, map[string]string{}
 	for _, event := range e.Run() {
 		switch event.Type {

@@ -21,7 +21,7 @@ import (
 // temporal is a client of a cluster with one workflow, that of the test environment. It does
 // everything in the environment's loop, because the environment has no lock.
 type temporal struct {
-	client.Client // nil: the methods that sessions do not use
+	client.Client // nil: sessions use only the methods below
 	env           *durabletest.Env
 	id, workflow  string
 	input         []any
@@ -30,7 +30,7 @@ type temporal struct {
 	mu      sync.Mutex
 	running bool
 	// working counts the running functions of the test, without those that wait for an
-	// answer. Time stands still while there are any.
+	// answer. Time stands still until it is 0.
 	working int
 	change  *sync.Cond
 }
@@ -41,7 +41,7 @@ func newTemporal(env *durabletest.Env) *temporal {
 	return t
 }
 
-func (t *temporal) busy(n int) {
+func (t *temporal) addWorking(n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.working += n
@@ -72,8 +72,9 @@ func (t *temporal) run() bool {
 
 var errNone = serviceerror.NewNotFound("sessiontest: no such workflow runs")
 
-// do calls f in the loop and waits for its answer. It reports whether the loop ran.
-func (t *temporal) do(id string, f func(answer func())) bool {
+// inLoop calls f in the loop and waits for its answer. It returns false if the loop does
+// not run.
+func (t *temporal) inLoop(id string, f func(answer func())) bool {
 	t.mu.Lock()
 	running := t.running && id == t.id
 	t.mu.Unlock()
@@ -83,22 +84,22 @@ func (t *temporal) do(id string, f func(answer func())) bool {
 	answered := make(chan struct{})
 	t.env.RegisterDelayedCallback(func() {
 		f(func() {
-			t.busy(1)
+			t.addWorking(1)
 			close(answered)
 			t.waitIdle()
 		})
 	}, 0)
-	t.busy(-1)
+	t.addWorking(-1)
 	select {
 	case <-answered:
 		return true
 	case <-t.over:
 	}
 	select {
-	case <-answered: // at the very end
+	case <-answered: // answered just before the end
 		return true
 	default:
-		t.busy(1)
+		t.addWorking(1)
 		return false
 	}
 }
@@ -108,18 +109,18 @@ func (t *temporal) ExecuteWorkflow(_ context.Context, o client.StartWorkflowOpti
 	defer t.mu.Unlock()
 	switch {
 	case t.id == o.ID && o.WorkflowIDConflictPolicy == enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING:
-		return nil, nil //nolint:nilnil // which nobody looks at
+		return nil, nil //nolint:nilnil // nobody uses the result
 	case t.id != "":
 		return nil, errors.New("sessiontest: an environment has one session")
 	}
 	t.id, t.workflow, t.input = o.ID, workflow.(string), args
 	t.env.SetStartWorkflowOptions(o)
-	return nil, nil //nolint:nilnil // which nobody looks at
+	return nil, nil //nolint:nilnil // nobody uses the result
 }
 
 func (t *temporal) UpdateWorkflow(_ context.Context, o client.UpdateWorkflowOptions) (client.WorkflowUpdateHandle, error) {
 	u := &update{}
-	answered := t.do(o.WorkflowID, func(answer func()) {
+	answered := t.inLoop(o.WorkflowID, func(answer func()) {
 		t.env.UpdateWorkflow(o.UpdateName, o.UpdateID, &testsuite.TestUpdateCallback{
 			OnAccept: func() {},
 			OnReject: func(err error) {
@@ -145,9 +146,9 @@ func (t *temporal) encode(value any) (converter.EncodedValue, error) {
 	return client.NewValue(payloads), err
 }
 
-// update is an answered update.
+// update is an update with its answer.
 type update struct {
-	client.WorkflowUpdateHandle // nil: nobody uses the IDs
+	client.WorkflowUpdateHandle // nil: sessions use only Get
 	value                       converter.EncodedValue
 	err                         error
 }
@@ -159,8 +160,8 @@ func (u *update) Get(_ context.Context, to any) error {
 	return u.value.Get(to)
 }
 
-// queryEvents is the query for events. It works only after Run, because time stands still while
-// a reader waits for more.
+// queryEvents is the query for events. It works only after Run: before, a reader would wait
+// for more events while time stands still.
 const queryEvents = "sandbox.Session.events"
 
 func (t *temporal) QueryWorkflowWithOptions(_ context.Context, r *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
@@ -179,7 +180,7 @@ func (t *temporal) QueryWorkflowWithOptions(_ context.Context, r *client.QueryWo
 		if r.QueryType == queryEvents {
 			return nil, errors.New("sessiontest: events can be read once Run has returned")
 		}
-		if !t.do(r.WorkflowID, func(answer func()) {
+		if !t.inLoop(r.WorkflowID, func(answer func()) {
 			ask()
 			answer()
 		}) {

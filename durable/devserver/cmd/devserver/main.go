@@ -93,8 +93,8 @@ func run(args []string, stdout, stderr io.Writer) (code int) {
 	return runCommand(flags.Args(), environment(server), stderr, signals)
 }
 
-// environment returns this process's variables with the server's in place of those of
-// another Temporal.
+// environment returns this process's variables, with the server's TEMPORAL_ variables
+// instead of its own.
 func environment(server *devserver.Server) []string {
 	others := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "TEMPORAL_") })
 	return append(others, server.Environ()...)
@@ -120,7 +120,7 @@ func runCommand(command, env []string, stderr io.Writer, signals <-chan os.Signa
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = cmd.Wait() // ProcessState says more
+		_ = cmd.Wait() // ProcessState has the result
 	}()
 	atTerminal := term.IsTerminal(int(os.Stdin.Fd()))
 	for {

@@ -14,7 +14,8 @@ import (
 	"go.temporal.io/sdk/contrib/envconfig"
 )
 
-// envProgram makes the test binary the program, or the command that it runs.
+// envProgram is an environment variable that makes the test binary act as the program, or
+// as the command that it runs.
 const envProgram = "DEVSERVER_TEST"
 
 func TestMain(m *testing.M) {
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// command exits with 7 if it reaches the server of its environment.
+// command returns the exit code 7 if it reaches the server of its environment.
 func command() int {
 	c, err := client.Dial(envconfig.MustLoadDefaultClientOptions())
 	if err != nil {
@@ -39,7 +40,7 @@ func command() int {
 }
 
 // TestCommand: the command finds the server, even if the environment named another Temporal
-// before, and its exit code becomes the exit code of devserver. A command that can not run
+// before, and its exit code becomes the exit code of devserver. A command that cannot run
 // is an error.
 func TestCommand(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "database")

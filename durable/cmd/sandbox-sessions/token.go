@@ -15,9 +15,9 @@ import (
 // sandboxes.
 const machineAddr = "10.0.2.2"
 
-// doorToken returns the token of a folder that only this user can use. All its processes
-// share the token. doorToken creates a missing one.
-func doorToken(dir string) (string, error) {
+// folderToken returns the token that all processes of a folder require in requests. It
+// creates the token if the folder has none. Only this user can read the folder.
+func folderToken(dir string) (string, error) {
 	file := filepath.Join(dir, "token")
 	data, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

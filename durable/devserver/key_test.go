@@ -25,8 +25,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// TestOnlyTheKey: none of the server's ports does anything for a client without the key in
-// the folder, which only the folder's owner can read.
+// TestOnlyTheKey: none of the server's ports serves a client without the key in the folder.
+// Only the folder's owner can read that key.
 func TestOnlyTheKey(t *testing.T) {
 	before := listeners(t)
 	dir := filepath.Join(t.TempDir(), "there")
@@ -43,7 +43,7 @@ func TestOnlyTheKey(t *testing.T) {
 	forged.InsecureSkipVerify = true
 
 	ports := slices.DeleteFunc(listeners(t), func(addr string) bool { return slices.Contains(before, addr) })
-	require.GreaterOrEqual(t, len(ports), 4, "the frontend, history, matching and the system's worker")
+	require.GreaterOrEqual(t, len(ports), 4, "one port each for the frontend, history, matching and Temporal's worker")
 	for _, port := range ports {
 		for name, creds := range map[string]credentials.TransportCredentials{
 			"in the clear": insecure.NewCredentials(), "without a certificate": credentials.NewTLS(blind), "with another one": credentials.NewTLS(forged),
@@ -59,7 +59,7 @@ func TestOnlyTheKey(t *testing.T) {
 	for _, name := range []string{"", devserver.KeyFile} {
 		info, err := os.Stat(filepath.Join(dir, name))
 		require.NoError(t, err)
-		assert.Zero(t, info.Mode().Perm()&0o077, "%s is its owner's alone: %v", name, info.Mode())
+		assert.Zero(t, info.Mode().Perm()&0o077, "only its owner may use %s: %v", name, info.Mode())
 	}
 	_, err = client.DialContext(t.Context(), client.Options{HostPort: srv.Address(), Logger: quiet, ConnectionOptions: client.ConnectionOptions{GetSystemInfoTimeout: 5 * time.Second}})
 	require.Error(t, err)

@@ -19,22 +19,22 @@ import (
 	"github.com/go-vercel/sandbox/durable/durabletest"
 )
 
-// play is a session in a test environment.
-type play struct {
+// testSession is a session in a test environment.
+type testSession struct {
 	t *testing.T
 	*durabletest.Env
 	outcomes map[string]string // by key: the command's ID, or the refusal
 }
 
-func newPlay(t *testing.T, opts *durabletest.Options) *play {
+func newTestSession(t *testing.T, opts *durabletest.Options) *testSession {
 	env := durabletest.New(t, opts)
 	RegisterOnly(env, env.Worker)
 	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "ses-1", TaskQueue: "sandbox"})
-	return &play{t, env, map[string]string{}}
+	return &testSession{t, env, map[string]string{}}
 }
 
-// send plans a command.
-func (p *play) send(at time.Duration, key, script string) {
+// send plans a command at a time. outcomes[key] gets its ID or refusal.
+func (p *testSession) send(at time.Duration, key, script string) {
 	p.At(at, func() {
 		p.UpdateWorkflow(updateCommand, "", &testsuite.TestUpdateCallback{
 			OnAccept: func() {},
@@ -48,19 +48,19 @@ func (p *play) send(at time.Duration, key, script string) {
 	})
 }
 
-// tell sends a message and ignores the answer.
-func (p *play) tell(name string, arg any) {
+// sendUpdate sends an update and ignores the answer.
+func (p *testSession) sendUpdate(name string, arg any) {
 	p.UpdateWorkflow(name, "", &testsuite.TestUpdateCallback{OnAccept: func() {}, OnReject: func(error) {}, OnComplete: func(any, error) {}}, arg)
 }
 
-// run plays the session to its end and returns its events.
-func (p *play) run(policy Policy) []Event {
+// run runs the session to its end and returns its events.
+func (p *testSession) run(policy Policy) []Event {
 	p.ExecuteWorkflow(Workflow, input{Policy: policy})
 	require.True(p.t, p.IsWorkflowCompleted())
 	return p.events()
 }
 
-func (p *play) events() []Event {
+func (p *testSession) events() []Event {
 	var all []Event
 	for from := 0; ; {
 		v, err := p.QueryWorkflow(queryEvents, from)
@@ -78,17 +78,17 @@ func (p *play) events() []Event {
 }
 
 // output returns the stored output of a command.
-func (p *play) output(id string) string {
+func (p *testSession) output(id string) string {
 	var b strings.Builder
-	for rec, err := range durable.ReadOutput(p.t.Context(), p.Worker.Output, outputOf(p.events(), id), 0) {
+	for rec, err := range durable.ReadOutput(p.t.Context(), p.Worker.Output, keyOfOutput(p.events(), id), 0) {
 		require.NoError(p.t, err)
 		b.Write(rec.Data)
 	}
 	return b.String()
 }
 
-// outputOf returns the key of a command's output.
-func outputOf(events []Event, id string) string {
+// keyOfOutput returns the key of a command's output.
+func keyOfOutput(events []Event, id string) string {
 	for _, e := range events {
 		if e.Type == TypeCommandStart && e.ID == id {
 			return e.Output
@@ -99,7 +99,7 @@ func outputOf(events []Event, id string) string {
 
 // whenRead returns a channel that is closed when the worker has read a text of a command's
 // output and asks for more.
-func (p *play) whenRead(text string) <-chan struct{} {
+func (p *testSession) whenRead(text string) <-chan struct{} {
 	w := &watchedLogs{text: text, read: make(chan struct{})}
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
 		BaseURL: p.Server.URL, Credentials: auth.Static(p.Server.Credentials()), HTTPClient: &http.Client{Transport: w},
@@ -130,7 +130,7 @@ type watchedBody struct {
 }
 
 func (b *watchedBody) Read(p []byte) (int, error) {
-	if strings.Contains(string(b.seen), b.w.text+`\n"`) { // a command line has it, too
+	if strings.Contains(string(b.seen), b.w.text+`\n"`) { // skip the command line, which may contain the text, too
 		b.w.once.Do(func() { close(b.w.read) })
 	}
 	n, err := b.ReadCloser.Read(p)
@@ -139,7 +139,7 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 }
 
 // on calls f once c is closed, unless the test ends first.
-func (p *play) on(c <-chan struct{}, f func()) {
+func (p *testSession) on(c <-chan struct{}, f func()) {
 	done := make(chan struct{})
 	p.t.Cleanup(func() { <-done })
 	go func() {
@@ -152,7 +152,7 @@ func (p *play) on(c <-chan struct{}, f func()) {
 	}()
 }
 
-// story returns the events as words.
+// story describes the events in words, such as "cmd-1 exited 0".
 func story(events []Event) []string {
 	var words []string
 	for _, e := range events {
