@@ -84,7 +84,7 @@ func TestBinary(t *testing.T) {
 
 	inputs := []io.Reader{nil, strings.NewReader("\xff\x00in"), io.MultiReader(strings.NewReader("\xff\x00"), strings.NewReader("in"))}
 	if !needs.Slow() {
-		inputs = nil // TestWrappers has them
+		inputs = nil // TestWrappers covers these inputs
 	}
 	for _, stdin := range inputs {
 		x := sb.CommandContext(ctx, "sh", "-c", "cat; "+everyByte)
@@ -106,18 +106,18 @@ func TestBinary(t *testing.T) {
 	out, err := done.Command.Stderr(ctx)
 	require.NoError(t, err)
 	assert.Equal(t, "\uFFFD\uFFFD\uFFFDok", out)
-	require.Len(t, replaced(), 2, "one for each stream")
+	require.Len(t, replaced(), 2, "one warning for each stream")
 	for _, stream := range []string{"stdout", "stderr"} {
 		assert.Contains(t, strings.Join(replaced(), ""), "command="+done.Command.ID()+" stream="+stream)
 	}
 	require.NoError(t, sb.FS().WriteFile(ctx, "d/\xff", nil, 0o644))
 	_, err = sb.FS().ReadDir(ctx, "d")
 	require.NoError(t, err)
-	assert.Len(t, replaced(), 2, "the client knows of what its own programs write")
+	assert.Len(t, replaced(), 2, "no warning about the output of the client's own programs")
 }
 
-// TestBinarySignals: a signal reaches the program. Its output after the signal arrives,
-// and so does output that does not fill a block.
+// TestBinarySignals: a signal reaches the program. The reader gets the output that the
+// program writes after the signal, even if it is only a few bytes.
 func TestBinarySignals(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "bash")
@@ -144,7 +144,7 @@ func TestBinarySignals(t *testing.T) {
 	assert.Equal(t, 4, done.ExitCode)
 
 	if !needs.Slow() {
-		return // the kill of a tree costs much
+		return // killing the process and its children is slow
 	}
 	x := sb.CommandContext(ctx, "sleep", "1000")
 	x.Binary, x.Stdout = true, io.Discard

@@ -16,19 +16,19 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestOfABridge covers problems of Go programs that used sandboxes through a script for
-// Node or the command line. docs/shelling-out.md is for their authors.
-func TestOfABridge(t *testing.T) {
+// TestShellingOutProblems covers the problems of Go programs that use sandboxes through a
+// Node script or the command line. docs/shelling-out.md helps their authors to switch.
+func TestShellingOutProblems(t *testing.T) {
 	t.Parallel()
-	needs.Long(t, "other tests have each part")
+	needs.Long(t, "other tests cover each part")
 	srv := newServer(t)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
-	// The six hexadecimal digits contain the status of a missing sandbox.
+	// The name contains 404, the status code for a missing sandbox.
 	const name = "box-a404bc"
 	sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: name, Tags: map[string]string{"lease": "one"}})
 	require.NoError(t, err)
 
-	t.Run("text stays whole in whatever pieces it comes", func(t *testing.T) {
+	t.Run("characters split between pieces of the output stay whole", func(t *testing.T) {
 		var out strings.Builder
 		_, err := sb.RunCommand(t.Context(), "sh", []string{"-c", `yes € | head -c 1000000 | tr -d '\n'`}, &sandbox.CommandOptions{Stdout: &out})
 		require.NoError(t, err)
@@ -42,14 +42,14 @@ func TestOfABridge(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 9_000_000, out.Len())
 	})
-	t.Run("a failure is no missing sandbox, whatever the name is", func(t *testing.T) {
+	t.Run("a failure does not match ErrNotFound because the name contains 404", func(t *testing.T) {
 		defer srv.Inject(sandboxtest.Fault{Operation: sandboxtest.DeleteSandbox, Status: http.StatusInternalServerError})()
 		err := c.Delete(t.Context(), name, nil)
 		require.ErrorContains(t, err, "404")
 		assert.NotErrorIs(t, err, sandbox.ErrNotFound)
 		assert.ErrorIs(t, err, sandbox.ErrUnavailable)
 	})
-	t.Run("an error is a line", func(t *testing.T) {
+	t.Run("an error is one short line", func(t *testing.T) {
 		_, vcpus := c.Create(t.Context(), &sandbox.CreateOptions{VCPUs: 3})
 		_, timeout := c.Create(t.Context(), &sandbox.CreateOptions{Timeout: 48 * time.Hour})
 		_, missing := c.Get(t.Context(), "no-such-sandbox", nil)
@@ -60,7 +60,7 @@ func TestOfABridge(t *testing.T) {
 			assert.Less(t, len(err.Error()), 250, "%v", err)
 		}
 	})
-	t.Run("tags change, and are the claim", func(t *testing.T) {
+	t.Run("a changed tag is found by List", func(t *testing.T) {
 		require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{Tags: map[string]string{"lease": "two"}}))
 		for lease, want := range map[string]int{"one": 0, "two": 1} {
 			all, err := sandbox.Collect(c.List(t.Context(), &sandbox.ListOptions{Tags: map[string]string{"lease": lease}}))
@@ -68,7 +68,7 @@ func TestOfABridge(t *testing.T) {
 			assert.Len(t, all, want, lease)
 		}
 	})
-	t.Run("many are one request, and none is started", func(t *testing.T) {
+	t.Run("listing takes one request and starts no sandbox", func(t *testing.T) {
 		_, err := sb.Stop(t.Context(), nil)
 		require.NoError(t, err)
 		for i := range 4 {

@@ -63,12 +63,12 @@ func TestContextWithClient(t *testing.T) {
 	}
 	assert.Contains(t, names, sb.Name())
 	_, err = sandbox.Get(t.Context(), "of-this-context", nil)
-	assert.ErrorIs(t, err, auth.ErrNoCredentials, "the default client is another")
+	assert.ErrorIs(t, err, auth.ErrNoCredentials, "a context without a client uses the default client")
 	require.NoError(t, sb.Delete(ctx, nil))
 }
 
-// TestServerRefuses: limits that the platform may change are left to the server
-// and its errors.
+// TestServerRefuses: the client does not check limits that the platform may change. The
+// server checks them, and the caller gets the server's error.
 func TestServerRefuses(t *testing.T) {
 	t.Parallel()
 	srv, sb := start(t, &sandbox.CreateOptions{Name: "taken"})

@@ -36,7 +36,7 @@ type anyCmd interface {
 	String() string
 }
 
-// cmdFields are the fields of either.
+// cmdFields are the fields that exec.Cmd and sandbox.Cmd share.
 type cmdFields struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -76,7 +76,7 @@ func remoteCmd(sb *sandbox.Sandbox, dir string) makeCmd {
 	}
 }
 
-// cmdOutcome is the part of a run that is compared.
+// cmdOutcome is the part of a run that must be the same for both kinds of Cmd.
 type cmdOutcome struct {
 	stdout, stderr string
 	err            string
@@ -128,7 +128,7 @@ func output(c anyCmd) cmdOutcome {
 
 func run(c anyCmd) cmdOutcome { return cmdOutcomeOf(nil, nil, c.Run()) }
 
-// programs are run with both.
+// programs are the programs that TestCmdLikeOSExec runs with both kinds of Cmd.
 var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
 	"nothing": func(t *testing.T, mk makeCmd) cmdOutcome { return run(mk(t.Context(), cmdFields{}, "true")) },
 	"exit 1":  func(t *testing.T, mk makeCmd) cmdOutcome { return run(mk(t.Context(), cmdFields{}, "false")) },
@@ -154,11 +154,11 @@ var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
 	"combined output": func(t *testing.T, mk makeCmd) cmdOutcome {
 		out, err := mk(t.Context(), cmdFields{}, "sh", "-c", "echo one; echo two >&2; echo three; exit 3").CombinedOutput()
 		lines := strings.SplitAfter(string(out), "\n")
-		slices.Sort(lines) // of two streams, written at once
+		slices.Sort(lines) // the order of the two streams is not defined
 		return cmdOutcomeOf([]byte(strings.Join(lines, "")), nil, err)
 	},
 	"both streams in their order": func(t *testing.T, mk makeCmd) cmdOutcome {
-		both := &answering{}
+		both := &answeringWriter{}
 		c := mk(t.Context(), cmdFields{stdout: both, stderr: both}, "sh", "-c", "echo one; read x; echo two >&2; read x; echo three; exit 3")
 		in, err := c.StdinPipe()
 		require.NoError(t, err)
@@ -198,12 +198,12 @@ var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
 	},
 	"stdin that can't be read": func(t *testing.T, mk makeCmd) cmdOutcome {
 		o := run(mk(t.Context(), cmdFields{stdin: io.MultiReader(strings.NewReader("a"), failingReader{})}, "cat"))
-		o.err = "" // the text is this package's own
+		o.err = "" // os/exec words it differently
 		return o
 	},
 	"stdin that fails after the end": func(t *testing.T, mk makeCmd) cmdOutcome {
 		o := run(mk(t.Context(), cmdFields{stdin: lateFailingReader{}}, "true"))
-		o.err = "" // the text is ours
+		o.err = "" // os/exec words it differently
 		return o
 	},
 	"stdin pipe": func(t *testing.T, mk makeCmd) cmdOutcome {
@@ -283,7 +283,7 @@ var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
 		_, err = io.ReadFull(stdout, make([]byte, 10))
 		require.NoError(t, err)
 		require.NoError(t, stdout.Close())
-		assert.Error(t, c.Wait()) // "signal: broken pipe" is an exit code here
+		assert.Error(t, c.Wait()) // os/exec says "signal: broken pipe", this package an exit code
 		return cmdOutcome{}
 	},
 	"stdout pipe": func(t *testing.T, mk makeCmd) cmdOutcome {
@@ -324,15 +324,15 @@ var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
 		defer cancel()
 		var c anyCmd
 		out := &notifyWriter{text: "ready", notify: cancel}
-		c = mk(ctx, cmdFields{stdout: out, cancel: func() error { return ask(c) }}, "sh", "-c", waits("echo bye; exit 5"))
+		c = mk(ctx, cmdFields{stdout: out, cancel: func() error { return terminate(c) }}, "sh", "-c", waitingScript("echo bye; exit 5"))
 		return cmdOutcomeOf(nil, nil, c.Run())
 	},
 	"a Cancel after which the command succeeds": func(t *testing.T, mk makeCmd) cmdOutcome {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var c anyCmd
-		c = mk(ctx, cmdFields{stdout: &notifyWriter{text: "ready", notify: cancel}, cancel: func() error { return ask(c) }},
-			"sh", "-c", waits("exit 0"))
+		c = mk(ctx, cmdFields{stdout: &notifyWriter{text: "ready", notify: cancel}, cancel: func() error { return terminate(c) }},
+			"sh", "-c", waitingScript("exit 0"))
 		return cmdOutcomeOf(nil, nil, c.Run())
 	},
 	"a Cancel that fails": func(t *testing.T, mk makeCmd) cmdOutcome {
@@ -378,8 +378,9 @@ var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
 	},
 }
 
-// byNight are the programs each of whose parts another program covers.
-var byNight = []string{
+// onlySlow lists the programs that need SANDBOX_SLOW=1, because other programs cover each
+// part of them.
+var onlySlow = []string{
 	"nothing", "exit 1", "stderr that is collected is not in the error", "stdin of a buffer", "stdin that is empty", "stdin and an exit code",
 	"stdin pipe of a command that ends while it is written", "stdin that is much", "a command that reads late", "a writer that fails",
 	"stdin pipe that is never written", "a Cancel that fails", "combined output", "stdin of unknown length",
@@ -397,8 +398,8 @@ type failingReader struct{}
 
 func (failingReader) Read([]byte) (int, error) { return 0, errOwn }
 
-// lateFailingReader most likely fails after a short program has ended; the
-// outcome is the same if it fails earlier.
+// lateFailingReader fails after a short program has most likely ended. The outcome is the
+// same if the program is still running.
 type lateFailingReader struct{}
 
 func (lateFailingReader) Read([]byte) (int, error) {
@@ -406,7 +407,7 @@ func (lateFailingReader) Read([]byte) (int, error) {
 	return 0, errOwn
 }
 
-// notifyWriter calls notify once when it sees a text.
+// notifyWriter calls notify once, when the written output contains text.
 type notifyWriter struct {
 	seen   bytes.Buffer
 	text   string
@@ -422,21 +423,22 @@ func (w *notifyWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// answering responds to each line with an empty one.
-type answering struct {
+// answeringWriter writes an empty line to a program's input for each line of its output.
+type answeringWriter struct {
 	seen bytes.Buffer
 	to   io.Writer
 }
 
-func (w *answering) Write(p []byte) (int, error) {
+func (w *answeringWriter) Write(p []byte) (int, error) {
 	for range bytes.Count(p, []byte("\n")) {
-		_, _ = io.WriteString(w.to, "\n") // the program may have gone
+		_, _ = io.WriteString(w.to, "\n") // the program may have ended
 	}
 	return w.seen.Write(p)
 }
 
-// endedByCancel runs a command and cancels its context once it is ready. Cancel makes the
-// command end, and returns result.
+// endedByCancel runs a command and calls cancel, which ends its context, once the command
+// is ready. The field Cancel of the Cmd ends the command by closing its input, and returns
+// result.
 func endedByCancel(ctx context.Context, t *testing.T, mk makeCmd, cancel func(), result error) error {
 	var in io.WriteCloser
 	c := mk(ctx, cmdFields{
@@ -449,14 +451,15 @@ func endedByCancel(ctx context.Context, t *testing.T, mk makeCmd, cancel func(),
 	return c.Run()
 }
 
-// waits returns a shell script that reports when it is ready, and runs then on SIGTERM.
-// It does not use a loop of short sleeps, because some versions of dash lose signals that
-// arrive while they start a program.
-func waits(then string) string {
-	return "trap 'kill $!; " + then + "' TERM; sleep 60 >/dev/null 2>&1 & echo ready; wait"
+// waitingScript returns a shell script that prints "ready", waits, and runs onTerm when it
+// gets SIGTERM. It does not use a loop of short sleeps, because some versions of dash lose
+// signals that arrive while they start a program.
+func waitingScript(onTerm string) string {
+	return "trap 'kill $!; " + onTerm + "' TERM; sleep 60 >/dev/null 2>&1 & echo ready; wait"
 }
 
-func ask(c anyCmd) error {
+// terminate sends SIGTERM to the process.
+func terminate(c anyCmd) error {
 	switch c := c.(type) {
 	case *exec.Cmd:
 		return c.Process.Signal(syscall.SIGTERM)
@@ -476,13 +479,13 @@ func TestCmdLikeOSExec(t *testing.T) {
 	require.NoError(t, os.Mkdir(dir, 0o755))
 	for name, program := range programs {
 		t.Run(name, func(t *testing.T) {
-			if slices.Contains(byNight, name) {
-				needs.Long(t, "others have its parts")
+			if slices.Contains(onlySlow, name) {
+				needs.Long(t, "other programs cover its parts")
 			}
 			want := program(t, localCmd(dir))
 			assert.Equal(t, want, program(t, remoteCmd(sb, "work")))
 		})
 	}
 	left, err := sb.CommandContext(t.Context(), "sh", "-c", "ls -A /tmp | grep stdin").CombinedOutput()
-	assert.Error(t, err, "no standard input is left: %s", left)
+	assert.Error(t, err, "no file with a standard input remains: %s", left)
 }

@@ -26,25 +26,25 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// programsEnv is the number of random programs that TestCmdRandom runs.
+// programsEnv names the variable with the number of programs that TestCmdRandom runs.
 const programsEnv = "SANDBOX_CMD_PROGRAMS"
 
 // randomCmd is a random program with random inputs and outputs.
 type randomCmd struct {
 	name string
 	args []string
-	// stdin is the kind of the input, and input its content.
+	// stdin is the kind of input, and input its content.
 	stdin, input string
-	// how is the method that runs it, and out and err are the kinds of its outputs.
+	// how is the method that runs the program, and out and err are the kinds of outputs.
 	how, out, err string
 	env           []string
 	dir           string
 	binary        bool
 	waitDelay     time.Duration
-	// cancel is when the context ends: never, before the start, or once the program
-	// has said that it is ready.
+	// cancel says when the context ends: "before" the start, once the program has
+	// printed "ready", or never if it is empty.
 	cancel string
-	// children says that one of its children writes after its end.
+	// children says that a child process writes after the program has ended.
 	children bool
 }
 
@@ -53,7 +53,7 @@ func (c randomCmd) String() string {
 		c.name, c.args, c.stdin, len(c.input), c.how, c.out, c.err, c.env, c.dir, c.binary, c.waitDelay, c.cancel)
 }
 
-// variables are the variables of random programs.
+// variables are the environment variables that random programs can get.
 var variables = []string{"A=1", "A=2", "B_C=x=y", "EMPTY=", "a.b=1", "npm_config_//registry/:_token=x", "A-B=2", "1X=4", "UML=ü\n", "IFS=,", "OPTIND=5", "PPID=7"}
 
 // newRandomCmd returns a random program.
@@ -87,7 +87,7 @@ func newRandomCmd(r *rand.Rand) randomCmd {
 	case "Output":
 		c.err = pick("", "buffer")
 	}
-	if c.stdin == "broken" { // of a program that reads it, or it is chance which error wins
+	if c.stdin == "broken" { // the program must read it, otherwise chance decides which error is returned
 		c.name, c.dir = "cat", ""
 		return c
 	}
@@ -108,7 +108,7 @@ func newRandomCmd(r *rand.Rand) randomCmd {
 	case 3:
 		c.name, c.args, c.cancel = "sh", []string{"-c", "echo ready; exec sleep 60"}, pick("before", "ready")
 		c.how, c.out, c.err = "Run", "ready", ""
-		if often(50) { // a child that holds the output
+		if often(50) { // a child process keeps the output open
 			c.args[1], c.waitDelay = "sleep 60 & echo ready; wait", 100*time.Millisecond
 		}
 		return c
@@ -154,10 +154,10 @@ func newRandomCmd(r *rand.Rand) randomCmd {
 	return c
 }
 
-// randomOutcome is the compared part of a result.
+// randomOutcome is the part of a result that must be the same for both kinds of Cmd.
 type randomOutcome struct {
 	Stdout, Stderr string
-	Err            string // of an exit, or of package exec
+	Err            string // of an exit status or an exec.Error
 	Is             string
 	Code           int
 	State          string
@@ -214,7 +214,7 @@ func (c randomCmd) play(t *testing.T, mk makeCmd, files string) randomOutcome {
 		if c.stdin == "pipe" {
 			go func() {
 				defer in.Close()
-				_, _ = io.WriteString(in, c.input) // the program may have gone
+				_, _ = io.WriteString(in, c.input) // the program may have ended
 			}()
 		}
 	}
@@ -252,28 +252,28 @@ func (c randomCmd) play(t *testing.T, mk makeCmd, files string) randomOutcome {
 	return c.outcome(cmd, stdout.String(), stderr.String(), same.String(), err)
 }
 
-// outcome removes the documented differences from a program's result; see the rows of
-// docs/commands.md.
+// outcome returns a program's result without the differences to package exec that
+// docs/commands.md lists.
 func (c randomCmd) outcome(cmd anyCmd, stdout, stderr, same string, err error) randomOutcome {
 	o := randomOutcome{Stdout: stdout, Stderr: stderr}
 	if c.children && (!c.binary || c.waitDelay > 0) {
-		// The service ends the output with the process. With Binary the process is a bash
-		// that waits for the children.
+		// The output ends with the process, so what children write later is lost. With
+		// Binary it is kept, because the process is a bash that waits for its children.
 		o.Stdout, same = strings.Replace(stdout, "late\n", "", 1), strings.Replace(same, "late\n", "", 1)
 		if errors.Is(err, exec.ErrWaitDelay) {
 			err = nil
 		}
 	}
-	if same != "" { // two streams of the wire: their order is that of arrival
+	if same != "" { // the order of the two streams in one output is not defined
 		bytes := []byte(same)
 		slices.Sort(bytes)
 		o.Stdout = string(bytes)
 	}
-	if strings.Contains(c.name, "/no") && errors.Is(err, fs.ErrNotExist) { // one code of the service for both
+	if strings.Contains(c.name, "/no") && errors.Is(err, fs.ErrNotExist) { // the service has one code for a missing file and a missing program
 		err = &exec.Error{Name: c.name, Err: errors.Join(fs.ErrNotExist, exec.ErrNotFound)}
 	}
-	if c.name == "env" { // Env adds to the sandbox's environment
-		o.Stdout = only(o.Stdout, variables)
+	if c.name == "env" { // the environments differ in other variables
+		o.Stdout = onlyVariables(o.Stdout, variables)
 	}
 	is := map[string]error{
 		"not found": exec.ErrNotFound, "not there": fs.ErrNotExist, "permission": fs.ErrPermission, "canceled": context.Canceled,
@@ -313,8 +313,8 @@ func (c randomCmd) outcome(cmd anyCmd, stdout, stderr, same string, err error) r
 	return o
 }
 
-// only returns the lines of variables.
-func only(text string, variables []string) string {
+// onlyVariables returns the lines of an output of env that set one of the variables.
+func onlyVariables(text string, variables []string) string {
 	var kept []string
 	for line := range strings.Lines(text) {
 		name, _, ok := strings.Cut(line, "=")
@@ -326,11 +326,11 @@ func only(text string, variables []string) string {
 	return strings.Join(kept, "")
 }
 
-// TestCmdRandom runs random programs with exec.Cmd and with Cmd. SANDBOX_CMD_PROGRAMS is
-// their number.
+// TestCmdRandom runs random programs with exec.Cmd and with Cmd. SANDBOX_CMD_PROGRAMS
+// sets the number of programs.
 func TestCmdRandom(t *testing.T) {
 	t.Parallel()
-	needs.Long(t, "it goes by chance; TestCmdLikeOSExec has each part")
+	needs.Long(t, "its programs are random; TestCmdLikeOSExec covers each feature")
 	count := 30
 	if text := os.Getenv(programsEnv); text != "" {
 		var err error

@@ -48,7 +48,7 @@ func TestCmdKill(t *testing.T) {
 	assert.ErrorIs(t, c.Process.Kill(), os.ErrProcessDone)
 	assert.ErrorIs(t, c.Process.Signal(nil), sandbox.ErrInvalid)
 
-	c = sb.CommandContext(t.Context(), "sh", "-c", waits("exit 6"))
+	c = sb.CommandContext(t.Context(), "sh", "-c", waitingScript("exit 6"))
 	out := &notifyWriter{text: "ready", notify: func() { assert.NoError(t, c.Process.Signal(syscall.SIGTERM)) }}
 	c.Stdout = out
 	assert.EqualError(t, c.Run(), "exit status 6")
@@ -128,7 +128,7 @@ func must[T any](v T, err error) T {
 
 func TestCmdOfUser(t *testing.T) {
 	t.Parallel()
-	needs.Long(t, "TestCmdStdinKeepsTheEnvironment has a user")
+	needs.Long(t, "TestCmdStdinKeepsTheEnvironment also runs a command of a user")
 	_, sb := testkit.Start(t, nil)
 	testkit.NeedUsers(t, sb)
 	alice, err := sb.CreateUser(t.Context(), "alice")
@@ -179,7 +179,7 @@ func TestCmdSurvivesCuts(t *testing.T) {
 	assert.Equal(t, 1, testkit.Count(srv, sandboxtest.RunCommand))
 }
 
-// Wait gives up on a canceled command whose end the API does not report.
+// Wait gives up if the API does not report that a canceled command has ended.
 func TestCmdIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sb sandbox.Sandbox
@@ -200,9 +200,9 @@ func TestCmdIsGivenUp(t *testing.T) {
 						return nil, r.Context().Err()
 					}
 				case r.Method == http.MethodGet:
-					<-r.Context().Done() // it never ends
+					<-r.Context().Done() // the command never ends
 					return nil, r.Context().Err()
-				case started: // the script that looks for children
+				case started: // the second start is the script that kills the command's children
 					kills = append(kills, "script")
 					if silent {
 						<-r.Context().Done()
@@ -235,11 +235,11 @@ func TestCmdIsGivenUp(t *testing.T) {
 				assert.ErrorIs(t, c.Run(), context.DeadlineExceeded)
 				assert.Nil(t, c.ProcessState)
 				if silent {
-					assert.Equal(t, 64500*time.Millisecond, time.Since(began), "the deadline, four seconds for the script, and a half for the kill")
+					assert.Equal(t, 64500*time.Millisecond, time.Since(began), "a minute until the deadline, four seconds for the script, and half a second for the kill")
 					assert.Equal(t, []string{"script", `{"signal":9}`}, kills)
 					continue
 				}
-				assert.Equal(t, 95*time.Second, time.Since(began), "the deadline, thirty seconds, and five after another kill")
+				assert.Equal(t, 95*time.Second, time.Since(began), "a minute until the deadline, 30 seconds until the second kill, and five seconds after it")
 				assert.Equal(t, []string{"script", "script"}, kills, "killed twice")
 			}
 		}
@@ -287,8 +287,8 @@ func TestCmdConversation(t *testing.T) {
 	}
 }
 
-// Wait returns when the output is no longer read, as after SIGPIPE, even if
-// the program ignores that signal.
+// If nothing reads the output anymore, the program gets SIGPIPE. Wait returns even if the
+// program ignores that signal.
 func TestCmdReaderGoesAway(t *testing.T) {
 	t.Parallel()
 	sb := share(t, nil)
@@ -305,7 +305,7 @@ func TestCmdReaderGoesAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if name == "writer" || name == "ignored always" {
-				needs.Long(t, "the others end alike")
+				needs.Long(t, "the other rows end in the same ways")
 			}
 			cmd := sb.CommandContext(t.Context(), c.program[0], c.program[1:]...)
 			var err error
@@ -365,7 +365,7 @@ func TestCmdStdinOfOddFiles(t *testing.T) {
 	sb := share(t, nil)
 	for _, name := range []string{"/dev/zero", "/sys/kernel/mm/transparent_hugepage/enabled", "/proc/version"} {
 		if _, err := os.Stat(name); err != nil {
-			continue // of another system, or missing on this machine
+			continue // this machine does not have it
 		}
 		file, err := os.Open(name)
 		require.NoError(t, err)
@@ -430,8 +430,8 @@ func TestCmdEndsWithItsContext(t *testing.T) {
 
 func always(string) bool { return true }
 
-// The programs that open and remove the input's file are found whatever the command's
-// PATH is.
+// The client stores the input in a file. The programs that open and remove this file are
+// found even if the command's PATH does not contain them.
 func TestCmdStdinWithAnotherPath(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
@@ -443,8 +443,8 @@ func TestCmdStdinWithAnotherPath(t *testing.T) {
 	assert.NotContains(t, testkit.Output(t, sb, "ls", "-A", "/tmp"), "stdin")
 }
 
-// A pipe of this process is copied while the command runs, instead of being read to its
-// end first.
+// If Stdin is a pipe of this process, its data is copied while the command runs. Start
+// does not read it to its end first.
 func TestCmdStdinOfAPipe(t *testing.T) {
 	t.Parallel()
 	sb := share(t, nil)
@@ -462,7 +462,7 @@ func TestCmdStdinOfAPipe(t *testing.T) {
 		require.NoError(t, err)
 	case <-time.After(time.Minute):
 		w.Close()
-		t.Fatal("Start waits for the end of the input")
+		t.Fatal("Start waited for the end of the input")
 	}
 	_, err = io.WriteString(w, "one\n")
 	require.NoError(t, err)
@@ -473,8 +473,8 @@ func TestCmdStdinOfAPipe(t *testing.T) {
 	require.NoError(t, c.Wait())
 }
 
-// Wait gives up a reader that does not return after WaitDelay. (os/exec closes what it
-// can then, and continues to wait.)
+// If a Read of Stdin does not return, Wait gives up after WaitDelay. (os/exec closes the
+// pipes and continues to wait.)
 func TestCmdStdinThatBlocks(t *testing.T) {
 	t.Parallel()
 	sb := share(t, nil)
@@ -513,8 +513,8 @@ func TestStartErrors(t *testing.T) {
 	assert.ErrorContains(t, c.Start(), "no command")
 }
 
-// TestErrorsShowTheClientsVariables: variables that the client sets are not secret. An
-// error that quotes the request shows all of them, and none of the caller's.
+// TestErrorsShowTheClientsVariables: an error that quotes the request shows the values of
+// the variables that the client itself has set, but no value of the caller's variables.
 func TestErrorsShowTheClientsVariables(t *testing.T) {
 	t.Parallel()
 	for name, env := range map[string][]string{"none": nil, "the caller's": {"SECRET=correct-horse"}} {

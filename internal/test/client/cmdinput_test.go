@@ -22,8 +22,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// stdinKinds are the kinds of input: delivered while the command runs, or as a file. By
-// default there is one of each.
+// stdinKinds returns readers of the types and sizes that the client treats differently: it
+// stores some in a file, and delivers others while the command runs.
 func stdinKinds(t *testing.T) map[string]func() io.Reader {
 	few, many := "x\n", strings.Repeat("0123456789abcde\n", 40_000)
 	file := func(text string) func() io.Reader {
@@ -61,9 +61,9 @@ var oddEnv = []string{
 	"quotes='\"$(id)`id`\\ ; x=y", "lines=a\n\nb\n", "EMPTY=", "env=e", "old=o", "p=q",
 }
 
-// For any kind of Stdin, the program, its environment, its input and the errors of its
-// start are the same, and equal those of os/exec. By default each kind tries one of the
-// programs that can't be started.
+// For each kind of Stdin, a program gets the same environment and the same input as with
+// os/exec, and a failed start returns the same kind of error. By default, each kind tries
+// only one of the programs that can't be started.
 func TestCmdStdinKinds(t *testing.T) {
 	needs.GNU(t)
 	if _, err := os.Stat("/proc/self/environ"); err != nil {
@@ -86,7 +86,7 @@ func TestCmdStdinKinds(t *testing.T) {
 			wantSum, gotSum := oddVariables(t, string(want)), oddVariables(t, string(got))
 			assert.Equal(t, wantSum, gotSum)
 			if b, ok := remote.Stdin.(*bytes.Buffer); ok {
-				assert.Zero(t, b.Len(), "a buffer is read")
+				assert.Zero(t, b.Len(), "bytes that remain in the buffer")
 			}
 
 			programs := []string{"no-such-program", "cd", "/no/such/program", "/etc/passwd", "/etc"}
@@ -123,8 +123,8 @@ func stdinSandbox(t *testing.T) *sandbox.Sandbox {
 	return sb
 }
 
-// oddVariables checks that an output contains oddEnv, and returns the rest, which the
-// command has read.
+// oddVariables checks that an output begins with an environment that contains oddEnv, and
+// returns the rest of the output.
 func oddVariables(t *testing.T, out string) string {
 	env, sum := out[:strings.LastIndex(out, "\x01")], out[strings.LastIndex(out, "\x01")+1:]
 	vars := strings.Split(env, "\x01")
@@ -134,9 +134,9 @@ func oddVariables(t *testing.T, out string) string {
 	return sum
 }
 
-// The sandbox's variables and those of a user's command are kept, too, and programs whose
-// names look like assignments to env are started. By default one program is tried for
-// each kind of Stdin.
+// With each kind of Stdin, a command also gets the sandbox's variables, and a user's
+// command gets its own. A program whose name contains "=" is started, although env takes
+// such an argument for a variable. By default, each kind tries only one of the programs.
 func TestCmdStdinKeepsTheEnvironment(t *testing.T) {
 	needs.GNU(t)
 	if _, err := os.Stat("/proc/self/environ"); err != nil {
@@ -175,7 +175,7 @@ func TestCmdStdinKeepsTheEnvironment(t *testing.T) {
 		out, err := c.CombinedOutput()
 		require.NoError(t, err, name)
 		assert.Equal(t, "alice\n", oddVariables(t, string(out)), name)
-		if _, live := stdin().(struct{ io.Reader }); stdin() != nil && !live { // which is a pipe of the service's
+		if _, live := stdin().(struct{ io.Reader }); stdin() != nil && !live { // a live input is a pipe that belongs to the service's user
 			c = alice.CommandContext(t.Context(), "wc", "-c", "/dev/stdin")
 			c.Stdin = stdin()
 			out, err = c.CombinedOutput()

@@ -25,8 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// gate is a writer that passes each write to a channel, so that a test can act in
-// between.
+// gate is a writer that blocks until the test has received the written data.
 type gate chan string
 
 func (g gate) Write(p []byte) (int, error) { g <- string(p); return len(p), nil }
@@ -56,9 +55,9 @@ func TestOutputWhileRunning(t *testing.T) {
 	assert.Equal(t, 3, n)
 }
 
-// TestProcessesEnd: a process is gone after Kill, after its timeout and after Stop. After
-// the latter two its child is gone as well: as on the platform, Kill signals only the
-// process itself.
+// TestProcessesEnd: a process is gone after a signal, after its timeout and after Stop.
+// Its child is gone only after the timeout and Stop, because Kill and Signal signal only
+// the process itself, as on the platform.
 func TestProcessesEnd(t *testing.T) {
 	t.Parallel()
 	srv, sb := start(t, nil)
@@ -67,7 +66,7 @@ func TestProcessesEnd(t *testing.T) {
 		"kill": func(c *sandbox.Command) error { return c.Kill(t.Context()) },
 		"term": func(c *sandbox.Command) error { return c.Signal(t.Context(), sandbox.SIGTERM) },
 		"timeout": func(*sandbox.Command) error {
-			srv.Advance(time.Hour) // beyond the command's timeout, not the session's
+			srv.Advance(time.Hour) // longer than the command's timeout, shorter than the session's
 			return nil
 		},
 		"stop": func(*sandbox.Command) error { _, err := sb.Stop(t.Context(), nil); return err },
@@ -85,7 +84,7 @@ func TestProcessesEnd(t *testing.T) {
 				break
 			}
 			var pids []int
-			require.Eventually(t, func() bool { // one that is just being executed shows no environment
+			require.Eventually(t, func() bool { // a process shows no environment while it starts its program
 				pids = testkit.ProcessesWith(t, "MARKER="+marker)
 				return len(pids) >= 2
 			}, testkit.Patience, 10*time.Millisecond, "the shell and its child run")
@@ -96,7 +95,7 @@ func TestProcessesEnd(t *testing.T) {
 			}
 			require.Eventually(t, func() bool {
 				return len(slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return !alive(pid) })) == left
-			}, testkit.Patience, 10*time.Millisecond, "of the processes %v all are gone but %d", pids, left)
+			}, testkit.Patience, 10*time.Millisecond, "of the processes %v, exactly %d are alive", pids, left)
 		})
 	}
 }
@@ -123,8 +122,9 @@ func TestExitCodes(t *testing.T) {
 	assert.Equal(t, 137, done.ExitCode)
 }
 
-// TestOutputOrder: kept output is returned separately for each stream, and combined in
-// the order of arrival: each piece is written after the previous one was received.
+// TestOutputOrder: the output of an ended command can be read separately for each stream,
+// or combined in the order in which it arrived. The command writes each line only after
+// the test has received the previous one, so that this order is known.
 func TestOutputOrder(t *testing.T) {
 	t.Parallel()
 	sb := share(t, nil)
@@ -170,8 +170,8 @@ func TestOutputOrder(t *testing.T) {
 	}
 }
 
-// TestKillOnCancel: the context of a waited command ends the wait and, with the
-// option, the process.
+// TestKillOnCancel: when its context ends, a call that waits for a command returns. With
+// KillOnCancel, the process ends, too.
 func TestKillOnCancel(t *testing.T) {
 	t.Parallel()
 	sb := share(t, nil)
@@ -197,33 +197,34 @@ func TestKillOnCancel(t *testing.T) {
 		if kill {
 			require.Eventually(t, func() bool { return !alive(pids[0]) }, testkit.Patience, 10*time.Millisecond)
 		} else {
-			assert.True(t, alive(pids[0]), "the command goes on")
+			assert.True(t, alive(pids[0]), "the command is still running")
 		}
 	}
 }
 
-// failing is a writer that fails.
-type failing struct{ err error }
+// writerWithError is a writer that fails with err.
+type writerWithError struct{ err error }
 
-func (f failing) Write([]byte) (int, error) { return 0, f.err }
+func (f writerWithError) Write([]byte) (int, error) { return 0, f.err }
 
 // TestWriterFails: the error of a writer is returned to the caller.
 func TestWriterFails(t *testing.T) {
 	t.Parallel()
 	sb := share(t, nil)
 	full := errors.New("disk full")
-	_, err := sb.RunCommand(t.Context(), "echo", []string{"x"}, &sandbox.CommandOptions{Stdout: failing{full}})
+	_, err := sb.RunCommand(t.Context(), "echo", []string{"x"}, &sandbox.CommandOptions{Stdout: writerWithError{full}})
 	require.ErrorIs(t, err, full)
-	cmd, err := sb.StartCommand(t.Context(), "echo", []string{"x"}, &sandbox.StartOptions{Stdout: failing{full}})
+	cmd, err := sb.StartCommand(t.Context(), "echo", []string{"x"}, &sandbox.StartOptions{Stdout: writerWithError{full}})
 	require.NoError(t, err)
 	done, err := cmd.Wait(t.Context())
 	require.ErrorIs(t, err, full)
 	assert.Equal(t, 0, done.ExitCode)
 }
 
-// The number of requests of a started command until its end or its output is known. The
-// output for writers ends with a record of the command's end. A log has no such record,
-// so the client confirms its end by looking up the command and reading the log again.
+// The requests that a started command costs until its end or its output is known. If the
+// options have writers, the response to the start contains the output and the end of the
+// command. A log does not show that the command has ended, so the client looks up the
+// command and reads the log again.
 func TestStartCommandCosts(t *testing.T) {
 	t.Parallel()
 	srv, sb := start(t, nil)
@@ -314,9 +315,9 @@ func TestGetOrCreateRace(t *testing.T) {
 	}
 }
 
-// TestEndedCommandIsLetGo: a context that continues does not keep references to the ended
-// commands that it would have killed.
-func TestEndedCommandIsLetGo(t *testing.T) {
+// TestEndedCommandIsReleased: after the end of a command with KillOnCancel, its context
+// does not keep the command in memory.
+func TestEndedCommandIsReleased(t *testing.T) {
 	t.Parallel()
 	sb := share(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -335,8 +336,8 @@ func TestEndedCommandIsLetGo(t *testing.T) {
 	assert.Nil(t, kept.Value(), "the context holds a command that has ended")
 }
 
-// TestBracesInArguments: source code can be an argument in all requests: to start, find
-// and list commands.
+// TestBracesInArguments: a command whose arguments are source code can be started, found
+// and listed.
 func TestBracesInArguments(t *testing.T) {
 	t.Parallel()
 	sb := share(t, nil)

@@ -21,28 +21,29 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// fate is what happens to a copied file.
+// fate is the result of copying a file.
 type fate int
 
 const (
 	arrives fate = iota
 	isLeftOut
-	hasChanged // and arrives
+	hasChanged // the file arrives and is reported as changed
 	isGone
 	isUnreadable
 	isUnwritable
 )
 
-// kind is a kind of file, with its fate. See the table in docs/files.md.
+// kind is a kind of file, with the expected results of copying it with a directory and
+// from an fs.FS. The table in docs/files.md has the same kinds.
 type kind struct {
-	name   string
-	make   func(path string) error
-	during func(path string) error // called while the file is read
-	before func(path string) error // called while an earlier file is read
-	there  func(path string) error // makes what is at the destination
-	dir    fate
-	fsys   fate
-	check  func(t *testing.T, info fs.FileInfo)
+	name     string
+	make     func(path string) error
+	during   func(path string) error // called while the file is read
+	before   func(path string) error // called while an earlier file is read
+	existing func(path string) error // makes the existing file at the destination
+	dir      fate
+	fsys     fate
+	check    func(t *testing.T, info fs.FileInfo)
 }
 
 func write(content string) func(string) error {
@@ -75,8 +76,8 @@ func hasYear(year int) func(*testing.T, fs.FileInfo) {
 	}
 }
 
-// uploadKinds are the kinds of local files, in the directory dir, to which the link given
-// leads.
+// uploadKinds returns the kinds of files for a local directory dir. The symbolic link
+// given leads to dir.
 func uploadKinds(dir, given string) []kind {
 	const size = 400_000
 	long := strings.Repeat("n", 255)
@@ -130,14 +131,14 @@ func (f refusing) Open(name string) (fs.File, error) {
 }
 
 // TestUploadOfEveryKind uploads a directory with a file of each kind, with UploadDir and
-// with CopyFS: readable files arrive, and the others are named.
+// with CopyFS. Readable files arrive, and LeftOut or the error names the others.
 func TestUploadOfEveryKind(t *testing.T) {
 	t.Parallel()
 	sb := share(t, nil)
 	for _, way := range []string{"UploadDir", "CopyFS"} {
-		for _, told := range []bool{true, false} {
-			if !told && !needs.Slow() {
-				continue // without LeftOut
+		for _, withLeftOut := range []bool{true, false} {
+			if !withLeftOut && !needs.Slow() {
+				continue
 			}
 			dir := t.TempDir()
 			given := filepath.Join(t.TempDir(), "given")
@@ -176,7 +177,7 @@ func TestUploadOfEveryKind(t *testing.T) {
 					}
 				}
 			}}
-			if told {
+			if withLeftOut {
 				o.LeftOut = func(name string) { named = append(named, name) }
 			}
 			var err error
@@ -189,7 +190,7 @@ func TestUploadOfEveryKind(t *testing.T) {
 			}
 			list, listErr := sb.FS().ReadDir(t.Context(), to)
 			require.NoError(t, listErr)
-			checkKinds(t, way, kinds, err, path, named, told, func(name string) (fs.FileInfo, error) {
+			checkKinds(t, way, kinds, err, path, named, withLeftOut, func(name string) (fs.FileInfo, error) {
 				for _, e := range list {
 					if e.Name() == name {
 						return e.Info()
@@ -205,13 +206,13 @@ func TestUploadOfEveryKind(t *testing.T) {
 			}
 			data, err := sb.FS().ReadFile(t.Context(), to+"/shrinking")
 			require.NoError(t, err)
-			assert.Equal(t, strings.Repeat("x", 1000), string(data), "%s: what was never in the file", way)
+			assert.Equal(t, strings.Repeat("x", 1000), string(data), "%s: the content was never in the file", way)
 		}
 	}
 }
 
-// checkKinds compares what happened to each kind with what should.
-func checkKinds(t *testing.T, way string, kinds []kind, err error, path string, named []string, told bool, stat func(name string) (fs.FileInfo, error)) {
+// checkKinds checks that each kind has its expected fate.
+func checkKinds(t *testing.T, way string, kinds []kind, err error, path string, named []string, withLeftOut bool, stat func(name string) (fs.FileInfo, error)) {
 	t.Helper()
 	var e *sandbox.ChangedError
 	require.ErrorAs(t, err, &e, way)
@@ -227,7 +228,7 @@ func checkKinds(t *testing.T, way string, kinds []kind, err error, path string, 
 		if is == isLeftOut || is == isGone || is == isUnreadable {
 			assert.ErrorIs(t, err, fs.ErrNotExist, "%s: %q", way, k.name)
 		} else if is == isUnwritable && k.check == nil {
-			continue // what is in the way has no such file
+			continue // a directory is in the way of this file
 		} else if assert.NoError(t, err, "%s: %q", way, k.name) && k.check != nil {
 			k.check(t, info)
 		}
@@ -245,7 +246,7 @@ func checkKinds(t *testing.T, way string, kinds []kind, err error, path string, 
 		not = append(not, u.Path)
 	}
 	assert.ElementsMatch(t, want[isUnwritable], not, way)
-	if told {
+	if withLeftOut {
 		assert.ElementsMatch(t, want[isLeftOut], named, way)
 	}
 	if len(want[isUnwritable]) > 0 {
@@ -258,13 +259,13 @@ func checkKinds(t *testing.T, way string, kinds []kind, err error, path string, 
 }
 
 // TestDownloadOfEveryKind downloads a directory with a file of each kind.
-// TestDownloadDirInUse has those that change in other ways.
+// TestDownloadDirInUse covers other changes during a download.
 func TestDownloadOfEveryKind(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	needs.Programs(t, "perl")
 	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
-	testkit.NeedBox(t, sb) // tar is found in /vercel/bin
+	testkit.NeedBox(t, sb) // the test replaces tar in /vercel/bin
 	ctx, f := t.Context(), sb.FS()
 	require.NoError(t, f.WriteFile(ctx, "/vercel/bin/tar", []byte(tarMeanwhile), 0o755))
 	require.NoError(t, f.WriteFile(ctx, "/vercel/during", []byte("echo more >> growing; rm vanishing"), 0o644))
@@ -280,13 +281,13 @@ func TestDownloadOfEveryKind(t *testing.T) {
 		{name: "sparse", check: hasSize(3 << 20)},
 		{name: "unreadable", dir: isUnreadable}, {name: "unreadable-dir", dir: isUnreadable},
 		{name: "vanishing", dir: isGone},
-		{name: "over-dir", dir: isUnwritable, there: mkdir, check: isA(fs.ModeDir)},
-		{name: "over-fifo", dir: isUnwritable, there: mkfifo, check: isA(fs.ModeNamedPipe)},
-		{name: "over-link", there: symlink("/etc/passwd"), check: hasSize(2)},
-		{name: "over-unwritable", there: func(path string) error { return os.WriteFile(path, nil, 0) }, check: hasSize(2)},
-		{name: "sub", there: mkfifo, dir: isUnwritable}, {name: "sub/file", dir: isUnwritable},
-		{name: "sub-over-file", there: write("x"), check: isA(fs.ModeDir)},
-		{name: "sub-over-link", there: symlink("/etc"), check: isA(fs.ModeDir)},
+		{name: "over-dir", dir: isUnwritable, existing: mkdir, check: isA(fs.ModeDir)},
+		{name: "over-fifo", dir: isUnwritable, existing: mkfifo, check: isA(fs.ModeNamedPipe)},
+		{name: "over-link", existing: symlink("/etc/passwd"), check: hasSize(2)},
+		{name: "over-unwritable", existing: func(path string) error { return os.WriteFile(path, nil, 0) }, check: hasSize(2)},
+		{name: "sub", existing: mkfifo, dir: isUnwritable}, {name: "sub/file", dir: isUnwritable},
+		{name: "sub-over-file", existing: write("x"), check: isA(fs.ModeDir)},
+		{name: "sub-over-link", existing: symlink("/etc"), check: isA(fs.ModeDir)},
 		{name: "y1960", check: hasYear(1960)},
 		{name: "y2300", check: hasYear(2262)},
 		{name: "z", check: hasSize(2)},
@@ -300,28 +301,28 @@ func TestDownloadOfEveryKind(t *testing.T) {
 		echo x >vanishing; touch -d 1960-07-01 y1960; touch -d 2300-07-01 y2300; echo z >z
 		mkdir sub-over-file sub-over-link
 		for name in over-dir over-fifo over-link over-unwritable sub/file sub-over-file/file; do echo x >$name; done`)
-	for _, told := range []bool{true, false} {
-		if !told && !needs.Slow() {
-			continue // without LeftOut
+	for _, withLeftOut := range []bool{true, false} {
+		if !withLeftOut && !needs.Slow() {
+			continue
 		}
 		testkit.Output(t, sb, "bash", "-e", "-c", "cd d; head -c 400000 /dev/urandom >growing; : >vanishing")
 		dst := t.TempDir()
 		for _, k := range kinds {
-			if k.there != nil {
-				require.NoError(t, k.there(filepath.Join(dst, k.name)))
+			if k.existing != nil {
+				require.NoError(t, k.existing(filepath.Join(dst, k.name)))
 			}
 		}
 		var named []string
 		o := &sandbox.DownloadDirOptions{}
-		if told {
+		if withLeftOut {
 			o.LeftOut = func(name string) { named = append(named, name) }
 		}
 		err := f.DownloadDir(ctx, "d", dst, o)
-		// The directory itself has changed, too: a file was removed from it.
+		// The directory itself is also reported as changed, because a file was removed from it.
 		if e, ok := errors.AsType[*sandbox.ChangedError](err); ok {
 			e.Changed = slices.DeleteFunc(e.Changed, func(name string) bool { return name == "." })
 		}
-		checkKinds(t, "DownloadDir", kinds, err, "d", named, told, func(name string) (fs.FileInfo, error) { return os.Lstat(filepath.Join(dst, name)) })
+		checkKinds(t, "DownloadDir", kinds, err, "d", named, withLeftOut, func(name string) (fs.FileInfo, error) { return os.Lstat(filepath.Join(dst, name)) })
 		info, err := os.Stat(filepath.Join(dst, "growing"))
 		require.NoError(t, err)
 		assert.GreaterOrEqual(t, info.Size(), int64(size))

@@ -24,8 +24,8 @@ import (
 
 const creatorEnv = "SANDBOX_TEST_CREATOR"
 
-// TestOnCreateOfKilledProcess: a process is killed in its OnCreate. A call of another
-// process runs its own OnCreate three minutes later, in the same sandbox.
+// TestOnCreateOfKilledProcess: a process is killed while its OnCreate runs. Three minutes
+// later, the call of another process runs its own OnCreate for the same sandbox.
 func TestOnCreateOfKilledProcess(t *testing.T) {
 	if os.Getenv(creatorEnv) != "" {
 		client, err := sandbox.DefaultClient()
@@ -70,9 +70,9 @@ func TestOnCreateOfKilledProcess(t *testing.T) {
 	})
 }
 
-// outside returns a transport for clients in a bubble of synctest. The requests are sent
-// one at a time by a goroutine outside of the bubble: the bubble's time stands still
-// while a goroutine of its own reads from a connection.
+// outside returns a transport for clients in a synctest bubble. A goroutine outside of the
+// bubble sends the requests, one at a time, because the time in a bubble stands still
+// while one of its goroutines reads from a connection.
 func outside(t *testing.T) http.RoundTripper {
 	t.Helper()
 	type result struct {

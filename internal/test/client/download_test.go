@@ -47,13 +47,13 @@ func TestDownloadFile(t *testing.T) {
 		Cwd: "/vercel/dir", MkdirAll: true, Progress: func(p sandbox.Progress) { last = p },
 	}))
 	assert.EqualValues(t, len(content), last.Done)
-	assert.EqualValues(t, -1, last.Total, "the API does not tell the length of a file")
+	assert.EqualValues(t, -1, last.Total, "the API does not report the length of a file")
 	data, err := os.ReadFile(dst)
 	require.NoError(t, err)
 	assert.Equal(t, content, string(data))
 	assert.Equal(t, []string{"a"}, testkit.DirNames(t, filepath.Dir(dst)))
 
-	// A replaced file keeps its permissions, and a link to it stays.
+	// A download keeps the permissions of the file that it replaces, and links to it.
 	script := filepath.Join(dir, "script")
 	require.NoError(t, os.WriteFile(script, []byte("old"), 0o600))
 	require.NoError(t, os.Chmod(script, 0o751))
@@ -97,7 +97,7 @@ func TestDownloadFileRefusals(t *testing.T) {
 
 	remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ReadFile, Status: 404, Code: "session_not_found"})
 	err = sb.FS().DownloadFile(ctx, "a", dst, nil)
-	assert.ErrorIs(t, err, sandbox.ErrNotFound, "it is the session that is missing")
+	assert.ErrorIs(t, err, sandbox.ErrNotFound, "the session is missing, not the file")
 	assert.NotErrorIs(t, err, fs.ErrNotExist)
 	remove()
 	assert.Empty(t, testkit.DirNames(t, dir))
@@ -143,7 +143,7 @@ func TestDownloadCut(t *testing.T) {
 	assert.Empty(t, testkit.DirNames(t, dir))
 }
 
-// An existing file is unchanged.
+// A canceled download does not change an existing file.
 func TestDownloadCancelled(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -166,7 +166,7 @@ func TestDownloadCancelled(t *testing.T) {
 	assert.Equal(t, []string{"dst"}, testkit.DirNames(t, dir))
 
 	if !needs.Slow() {
-		return // TestFilesEndWithTheirContext has DownloadDir
+		return // TestFilesEndWithTheirContext cancels DownloadDir
 	}
 	require.NoError(t, sb.FS().MkdirAll(t.Context(), "big", 0o777))
 	require.NoError(t, sb.FS().Rename(t.Context(), "a", "big/a"))
@@ -177,8 +177,8 @@ func TestDownloadCancelled(t *testing.T) {
 	assert.Empty(t, testkit.DirNames(t, out))
 }
 
-// TestDownloadDirHostile: the sandbox's tar is replaced by one that sends arbitrary data,
-// which must not be trusted.
+// TestDownloadDirHostile: DownloadDir omits pipes and links that lead out of the
+// directory, and does not exceed MaxBytes and MaxEntries.
 func TestDownloadDirHostile(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -197,7 +197,7 @@ func TestDownloadDirHostile(t *testing.T) {
 	assert.Empty(t, testkit.DirNames(t, dst))
 	leftOut, opts.OutsideLinks, opts.Exclude = nil, true, []string{"pipe"}
 	require.NoError(t, sb.FS().DownloadDir(ctx, "evil", dst, opts))
-	assert.Empty(t, leftOut, "it is excluded")
+	assert.Empty(t, leftOut, "excluded files are not reported")
 	assert.Equal(t, []string{"absolute"}, testkit.DirNames(t, dst))
 
 	testkit.Output(t, sb, "sh", "-c", "rm evil/*; truncate -s 3M evil/a")
@@ -227,7 +227,7 @@ func TestDownloadDirScripted(t *testing.T) {
 		err := sb.FS().DownloadDir(ctx, "d", dst, nil)
 		assert.Error(t, err, name)
 	}
-	for _, out := range []string{"", "H4sIAAAAAAAA/w==\n"} { // before or while it is read
+	for _, out := range []string{"", "H4sIAAAAAAAA/w==\n"} { // tar fails before or after it has written
 		srv.HandleCommand("bash", func(_ context.Context, c *sandboxtest.Invocation) int {
 			_, _ = c.Stdout.Write([]byte(out))
 			_, _ = c.Stderr.Write([]byte("bash: line 1: cd: d: Permission denied\n"))
@@ -241,7 +241,7 @@ func TestDownloadDirScripted(t *testing.T) {
 	}
 }
 
-// io.Copy and Read return the same, for complete files and for broken ones.
+// io.Copy returns the same with WriteTo and with Read, for complete and for truncated files.
 func TestReadFileCopied(t *testing.T) {
 	content := strings.Repeat("0123456789abcdef", 100_000)
 	size := len(content)
@@ -294,7 +294,7 @@ func TestReadFileCopied(t *testing.T) {
 	}
 }
 
-// changed lets a test change the responses of the file API.
+// changed returns a sandbox for which the test changes the responses of the file API.
 func changed(t *testing.T, create *sandbox.CreateOptions, change func(*http.Response)) *sandbox.Sandbox {
 	t.Helper()
 	srv := sandboxtest.New(t, nil)
@@ -345,7 +345,7 @@ func TestDownloadWithoutLength(t *testing.T) {
 	assert.Equal(t, "old", string(got))
 	assert.Equal(t, []string{"f"}, testkit.DirNames(t, dir))
 
-	// If the sandbox can't report the length, the download is accepted.
+	// If the sandbox can't report the length, the download succeeds unchecked.
 	sb = changed(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/nowhere"}}, func(resp *http.Response) {
 		resp.Header.Del("Content-Length")
 		resp.ContentLength = -1
@@ -354,13 +354,13 @@ func TestDownloadWithoutLength(t *testing.T) {
 	require.NoError(t, sb.FS().DownloadFile(t.Context(), "f", dst, nil))
 }
 
-// TestDownloadKernelFile: files below /sys report the size of a page, whatever their
-// content is.
+// TestDownloadKernelFile: a file below /sys, which reports the size of a page instead of
+// its own, can be downloaded.
 func TestDownloadKernelFile(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
 	if srv.Mode() == sandboxtest.Folder {
-		needs.Missing(t, "namespaces: files are read in the sandbox's folder alone")
+		needs.Missing(t, "namespaces: without them, files outside of the sandbox's folder can't be read")
 	}
 	done, err := sb.RunCommand(t.Context(), "sh", []string{"-c", `
 for f in /sys/kernel/mm/transparent_hugepage/enabled /sys/kernel/notes /sys/kernel/* /sys/module/*/parameters/*; do
@@ -383,7 +383,7 @@ done`}, nil)
 	assert.Less(t, len(got), 4096)
 }
 
-// Content with an unrequested compression is an error.
+// If a response is compressed although the client did not ask for it, the call fails.
 func TestDownloadCompressed(t *testing.T) {
 	t.Parallel()
 	sb := changed(t, nil, func(resp *http.Response) { resp.Header.Set("Content-Encoding", "gzip") })
@@ -395,7 +395,8 @@ func TestDownloadCompressed(t *testing.T) {
 	assert.Empty(t, testkit.DirNames(t, dir))
 }
 
-// DownloadDir downloads the named directory, whatever CDPATH and "-" mean to the shell.
+// DownloadDir downloads the named directory even if the name means something else to the
+// shell's cd, as "-" does, or any name with CDPATH.
 func TestDownloadDirNames(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)

@@ -82,7 +82,7 @@ func TestListDrives(t *testing.T) {
 		assert.Equal(t, want.names, names)
 		assert.Equal(t, want.pages, testkit.Count(srv, sandboxtest.ListDrives)-before, "requests for %+v", want.opts)
 	}
-	// A later program continues after the last page.
+	// Another program can continue a listing after the last page of this one.
 	page, err := c.ListDrivesPage(t.Context(), &sandbox.ListDrivesOptions{Limit: 2})
 	require.NoError(t, err)
 	page, err = c.ListDrivesPage(t.Context(), &sandbox.ListDrivesOptions{Limit: 2, Cursor: page.Next})
@@ -96,7 +96,7 @@ func TestListDrives(t *testing.T) {
 	assert.Len(t, srv.Requests(), asked)
 }
 
-// The effect of mounts when sandboxes are created, forked and updated.
+// TestDriveMounts creates, forks and updates sandboxes with mounts of a drive.
 func TestDriveMounts(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
@@ -129,29 +129,29 @@ func TestDriveMounts(t *testing.T) {
 	assert.ErrorIs(t, err, sandbox.ErrConflict)
 	assert.ErrorContains(t, err, "attached to the sandbox 'writer'")
 	_, err = c.Get(ctx, "second", nil)
-	require.ErrorIs(t, err, sandbox.ErrNotFound, "it was not made")
+	require.ErrorIs(t, err, sandbox.ErrNotFound, "the second sandbox was not created")
 	err = drive.Delete(ctx)
 	assert.ErrorIs(t, err, sandbox.ErrConflict)
 	assert.ErrorContains(t, err, "'data' is attached to a sandbox")
 
-	// A snapshot mount shows the data of earlier sessions.
+	// A snapshot mount shows the data of the sessions that ended before it was created.
 	early, err := c.Create(ctx, &sandbox.CreateOptions{Mounts: at(drive.Mount(sandbox.MountSnapshot))})
 	require.NoError(t, err)
 	assert.Empty(t, sh(early, "ls /data"))
 	_, err = writer.Stop(ctx, nil)
 	require.NoError(t, err)
-	assert.Empty(t, sh(early, "ls /data"), "it stays as it was")
+	assert.Empty(t, sh(early, "ls /data"), "an existing snapshot mount does not change")
 	late, err := c.Fork(ctx, "writer", &sandbox.ForkOptions{Name: "late", Mounts: at(drive.Mount(sandbox.MountSnapshot))})
 	require.NoError(t, err)
 	assert.Equal(t, told(drive.Mount(sandbox.MountSnapshot)), late.Info().Mounts)
 	assert.Equal(t, "first\nown\n", sh(late, "cat /data/file own; echo mine > /data/file 2>/dev/null || true"))
 	drive, err = c.GetDrive(ctx, "data")
 	require.NoError(t, err)
-	assert.Empty(t, drive.Info().CurrentSandboxName, "snapshots attach nothing")
+	assert.Empty(t, drive.Info().CurrentSandboxName, "a snapshot mount does not attach the drive")
 
-	// A fork has only the drives that it requests. The fork of a stopped source can mount
-	// its drive, and the source's next session sees what it has written. What a snapshot
-	// mount has written is lost.
+	// A fork does not inherit mounts. The fork of a stopped sandbox can mount the same
+	// drive, and the sandbox's next session sees the fork's data. Data written to a
+	// snapshot mount is lost.
 	bare, err := c.Fork(ctx, "writer", &sandbox.ForkOptions{Name: "bare"})
 	require.NoError(t, err)
 	assert.Empty(t, bare.Info().Mounts)
@@ -195,8 +195,8 @@ func TestDriveMounts(t *testing.T) {
 	require.NoError(t, drive.Delete(ctx))
 }
 
-// Invalid mounts are refused, by this package if it can know and otherwise by the API. In
-// either case no sandbox is left.
+// This package refuses the invalid mounts that it recognizes, and the API refuses others.
+// Neither creates a sandbox.
 func TestDriveMountsRefused(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
@@ -205,7 +205,7 @@ func TestDriveMountsRefused(t *testing.T) {
 	west, err := c.GetOrCreateDrive(ctx, "west", &sandbox.DriveOptions{Region: "sfo1"})
 	require.NoError(t, err)
 	_, err = c.Create(ctx, &sandbox.CreateOptions{Name: "source", Region: "sfo1", Mounts: map[string]sandbox.Mount{"/d": west.Mount(sandbox.MountReadWrite)}})
-	require.NoError(t, err, "in its own region it can be mounted")
+	require.NoError(t, err, "a drive can be mounted in its own region")
 	create := func(o sandbox.CreateOptions) error { _, err := c.Create(ctx, &o); return err }
 
 	err = create(sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/d": {Drive: "none"}}})
@@ -239,8 +239,7 @@ func TestDriveMountsRefused(t *testing.T) {
 	}))
 }
 
-// If drives are unavailable, the error says what is missing, which the API's error may
-// not.
+// If drives are not enabled for a project, the error says so, even if the API's does not.
 func TestDrivesNotEnabled(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
@@ -254,5 +253,5 @@ func TestDrivesNotEnabled(t *testing.T) {
 	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.CreateSandbox, Status: 403, Code: "forbidden", Message: "Not authorized", Times: 1})
 	_, err = c.Create(t.Context(), nil)
 	require.ErrorIs(t, err, sandbox.ErrUnauthorized)
-	assert.NotContains(t, err.Error(), "drives", "it is about something else")
+	assert.NotContains(t, err.Error(), "drives", "the request did not concern drives")
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestEnsureCommand: many callers with two clients get the same program, a new one in
-// each session, and a new one if it has ended.
+// TestEnsureCommand: concurrent callers with two clients get the same command. A new
+// command is started in each session, and when the previous one has ended.
 func TestEnsureCommand(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
@@ -86,8 +86,8 @@ func TestEnsureCommand(t *testing.T) {
 	assert.Equal(t, 3, starts())
 }
 
-// TestEnsureCommandOfAnotherID: if a response is about another command than the requested
-// one, none is returned and none is started.
+// TestEnsureCommandOfAnotherID: if the API responds with a different command than the
+// requested one, EnsureCommand fails and starts nothing.
 func TestEnsureCommandOfAnotherID(t *testing.T) {
 	t.Parallel()
 	sb := canned.API(func(req *http.Request) (*http.Response, error) {
@@ -97,17 +97,17 @@ func TestEnsureCommandOfAnotherID(t *testing.T) {
 	cmd, err := sb.EnsureCommand(t.Context(), "server", "true", nil, nil)
 	assert.Nil(t, cmd)
 	assert.ErrorContains(t, err, "server-")
-	assert.NotErrorIs(t, err, sandbox.ErrConflict, "a command that was not asked for says nothing")
+	assert.NotErrorIs(t, err, sandbox.ErrConflict, "a command with another ID is not a conflict")
 }
 
-// TestEnsureCommandEndsAlways: a program that always ends costs few requests, however
-// often it was started.
+// TestEnsureCommandEndsAlways: a program that ends each time costs few requests, even
+// after many starts.
 func TestEnsureCommandEndsAlways(t *testing.T) {
 	t.Parallel()
 	srv, sb := start(t, nil)
 	starts := 20
 	if !needs.Slow() {
-		starts = 9 // one more than the third number that is doubled
+		starts = 9 // one more than 8: the search for the last start looks up 1, 2, 4 and 8
 	}
 	seen := map[string]bool{}
 	for n := 1; n <= starts; n++ {
@@ -128,8 +128,8 @@ func TestEnsureCommandEndsAlways(t *testing.T) {
 	assert.Equal(t, last.ID(), again.ID())
 }
 
-// TestEnsureCommandReady: the command is returned once its port responds or its line has
-// appeared. A program that ends earlier causes an error with the reason.
+// TestEnsureCommandReady: EnsureCommand returns once the command's port responds or its
+// log contains a matching line. If the program ends earlier, the error contains its output.
 func TestEnsureCommandReady(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "python3")
@@ -170,7 +170,7 @@ func TestEnsureCommandReady(t *testing.T) {
 	all, err := sb.ListCommands(ctx)
 	require.NoError(t, err)
 	for _, cmd := range all {
-		assert.NotEqual(t, "sleep", cmd.Name(), "it can't get ready, and was started")
+		assert.NotEqual(t, "sleep", cmd.Name(), "a command was started although its port has no route")
 	}
 	why := errors.New("that is enough")
 	late, stop := context.WithCancelCause(ctx)
@@ -199,8 +199,8 @@ func TestEnsureCommandOptions(t *testing.T) {
 	}
 }
 
-// TestEnsureCommandNoIDs: if clients can't choose the IDs of commands, no command that
-// later calls could not find is left running.
+// TestEnsureCommandNoIDs: if clients can't choose the IDs of commands, later calls can't
+// find a command. EnsureCommand then leaves none running.
 func TestEnsureCommandNoIDs(t *testing.T) {
 	t.Parallel()
 	for _, ids := range []sandboxtest.CommandIDs{sandboxtest.CommandIDsIgnored, sandboxtest.CommandIDsRefused} {

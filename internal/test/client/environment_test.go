@@ -27,17 +27,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestEnvironmentOfOwnPrograms: the results of operations on files, users, ensured
-// commands, tunnels, tools and pools do not depend on the sandbox's environment, nor on
-// its sh.
+// TestEnvironmentOfOwnPrograms: many operations run helper programs in the sandbox. Their
+// results do not depend on the sandbox's environment, or on which shell its sh is.
 func TestEnvironmentOfOwnPrograms(t *testing.T) {
 	t.Parallel()
-	needs.Long(t, "it runs all that the client has programs for, in many environments")
+	needs.Long(t, "it runs every operation that needs a helper program, in many environments")
 	needs.GNU(t)
 	want, used := ownPrograms(t, nil)
-	// Each program needs an operation that depends on its output or effect.
+	// If a program is new here, add an operation below that depends on its output or effect.
 	programs := []string{"bash", "chmod", "cp", "env", "find", "ln", "mkdir", "mktemp", "mv", "readlink", "rm", "sh", "stat"}
-	ofUsers := []string{"sudo", "id", "useradd", "chgrp"} // as far as the sandbox has them
+	ofUsers := []string{"sudo", "id", "useradd", "chgrp"} // some sandboxes have none of these
 	assert.Equal(t, programs, slices.DeleteFunc(used, func(name string) bool { return slices.Contains(ofUsers, name) }))
 	for _, row := range hostile.Rows(testkit.Seed(t), true) {
 		got, _ := ownPrograms(t, &row)
@@ -48,7 +47,8 @@ func TestEnvironmentOfOwnPrograms(t *testing.T) {
 	}
 }
 
-// ownPrograms returns the results of operations, and the programs that they ran.
+// ownPrograms runs operations in a sandbox with the environment of a row. It returns their
+// results and the names of the helper programs that they ran.
 func ownPrograms(t *testing.T, row *hostile.Row) (results, programs []string) {
 	create := &sandbox.CreateOptions{}
 	if row != nil {
@@ -67,14 +67,14 @@ func ownPrograms(t *testing.T, row *hostile.Row) (results, programs []string) {
 		}
 		results = append(results, op+": "+fmt.Sprint(more...))
 	}
-	if srv.Mode() != sandboxtest.Folder { // which has the machine's /tmp
+	if srv.Mode() != sandboxtest.Folder { // in folder mode, /tmp is the machine's
 		require.NoError(t, f.WriteFile(ctx, hostile.Script, []byte(hostile.Text), 0o644))
 		if row != nil && row.Bash {
 			require.NoError(t, f.MkdirAll(ctx, hostile.Shells, 0o755))
 			require.NoError(t, f.Symlink(ctx, "/bin/bash", hostile.Shells+"/sh"))
 		}
 	}
-	theirs := 0 // commands of the callers
+	theirs := 0 // commands that are not helper programs
 	tools := agent.New(sb, nil)
 	say("MkdirAll", f.MkdirAll(ctx, "d/node_modules/x", 0o755))
 	say("MkdirAll of a mode", f.MkdirAll(ctx, "d/.git/private/x", 0o700))
@@ -102,7 +102,7 @@ func ownPrograms(t *testing.T, row *hostile.Row) (results, programs []string) {
 	target, err := f.Readlink(ctx, "d/link")
 	say("Readlink", err, target)
 	real, err := f.RealPath(ctx, "d/../d/link")
-	here, hereErr := f.RealPath(ctx, sb.Cwd()) // in folder mode it is a folder of the machine
+	here, hereErr := f.RealPath(ctx, sb.Cwd()) // in folder mode, a folder of the machine
 	require.NoError(t, hereErr)
 	say("RealPath", err, strings.TrimPrefix(real, here))
 	tmp, err := f.MkdirTemp(ctx, "d", "tmp-*")
@@ -163,7 +163,7 @@ func ownPrograms(t *testing.T, row *hostile.Row) (results, programs []string) {
 			if _, err := exec.LookPath("python3"); err != nil {
 				continue
 			}
-			theirs = 1 // the interpreter has the caller's environment, but looks at none of it
+			theirs = 1 // the interpreter runs with the sandbox's environment, but ignores it
 		}
 		result, err := tools.Call(ctx, c.tool, json.RawMessage(c.args))
 		say("tool "+c.tool, err, result.Text)
@@ -206,12 +206,12 @@ func ownPrograms(t *testing.T, row *hostile.Row) (results, programs []string) {
 			found[name] = true
 		}
 	}
-	assert.Zero(t, theirs, "programs have the sandbox's environment")
+	assert.Zero(t, theirs, "helper programs ran with the sandbox's environment")
 	return results, slices.Sorted(maps.Keys(found))
 }
 
-// TestBusyBox: with BusyBox's programs, as in Alpine images, an operation has the same
-// effect as with GNU's, or says what is missing.
+// TestBusyBox: with BusyBox's programs, as in Alpine images, an operation works as with
+// GNU's programs, or its error says what is missing.
 func TestBusyBox(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "busybox")
@@ -274,7 +274,7 @@ func TestBusyBox(t *testing.T) {
 		"Truncate":    {errors.ErrUnsupported, func() error { return f.Truncate(ctx, "d/sub/x", 4) }},
 		"ReadDir":     {errors.ErrUnsupported, func() error { _, err := f.ReadDir(ctx, "d"); return err }},
 		"Remove":      {errors.ErrUnsupported, func() error { return f.Remove(ctx, "d/none") }},
-		"DownloadDir": {exec.ErrNotFound, func() error { return f.DownloadDir(ctx, "d", t.TempDir(), nil) }}, // bash
+		"DownloadDir": {exec.ErrNotFound, func() error { return f.DownloadDir(ctx, "d", t.TempDir(), nil) }}, // needs bash
 	} {
 		err := c.run()
 		if c.want == nil {

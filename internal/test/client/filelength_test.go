@@ -23,8 +23,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestFileIsWholeOrAnError: a proxy ends a file early, but cleanly, so that only the
-// file's size reveals it.
+// TestFileIsWholeOrAnError: a proxy truncates a file, but ends the response properly, so
+// that only the file's size shows that data is missing. Reading then returns an error.
 func TestFileIsWholeOrAnError(t *testing.T) {
 	t.Parallel()
 	srv, made := testkit.Start(t, nil)
@@ -32,7 +32,7 @@ func TestFileIsWholeOrAnError(t *testing.T) {
 	whole := bytes.Repeat([]byte("0123456789"), size/10)
 	require.NoError(t, made.FS().WriteFile(t.Context(), "f", whole, 0o644))
 	require.NoError(t, made.FS().WriteFile(t.Context(), "small", whole[:1000], 0o644))
-	var cut atomic.Int64 // bytes of a file that pass
+	var cut atomic.Int64 // the number of bytes after which the proxy ends a file
 	client := lengthless(t, srv, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
 		resp, err := next.RoundTrip(r)
 		if err == nil && isRead(r) {
@@ -97,14 +97,14 @@ func TestFileIsWholeOrAnError(t *testing.T) {
 		}
 		cut.Store(1 << 40)
 		if strings.HasPrefix(name, "IOFS") || !srv.Enforces().Files {
-			continue // has no absolute names, or none of the machine's
+			continue // this row can't read /proc: an IOFS has no absolute names, and a folder has no /proc
 		}
 		_, err := read("/proc/version")
-		assert.NoError(t, err, "%s of a file that has no size", name)
+		assert.NoError(t, err, "%s of a file with content and a size of 0", name)
 	}
 	if srv.Enforces().Files {
 		_, err = fs.ReadFile(sb.FS().IOFS(t.Context(), "/proc"), "version")
-		require.NoError(t, err, "a file that has no size, in a walk")
+		require.NoError(t, err, "IOFS.ReadFile of a file with content and a size of 0")
 	}
 	cut.Store(10)
 	data, err := open("f", &sandbox.OpenOptions{NoSizeCheck: true})
@@ -112,8 +112,8 @@ func TestFileIsWholeOrAnError(t *testing.T) {
 	assert.Len(t, data, 10)
 }
 
-// TestAnnouncedLength: a proxy has stored a truncated file, and announces the truncated
-// length.
+// TestAnnouncedLength: a proxy sends a truncated file from its cache, and announces the
+// truncated length. Reading returns an error.
 func TestAnnouncedLength(t *testing.T) {
 	t.Parallel()
 	srv, made := start(t, nil)
@@ -173,9 +173,9 @@ func lengthless(t *testing.T, srv *sandboxtest.Server, trip func(*http.Request, 
 	})
 }
 
-// TestFileSizeCosts: the size costs one request in addition to the transfer, and the
-// first byte does not wait for it. There is no such request if the size is known or
-// useless.
+// TestFileSizeCosts: the client gets a file's size with one request in addition to the
+// transfer. The first byte does not wait for this request. The client does not make it if
+// it knows the size, or if the size means nothing, as below /proc.
 func TestFileSizeCosts(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -225,7 +225,7 @@ func TestFileSizeCosts(t *testing.T) {
 		}, 1, 0},
 		{"ReadFile", func() error { _, err := fsys.ReadFile(t.Context(), "f"); return err }, 1, 1},
 		{"ReadFile below /proc", func() error { _, err := fsys.ReadFile(t.Context(), "/proc/version"); return err }, 1, 0},
-		{"an open file of IOFS, whose Stat serves", func() error {
+		{"IOFS, whose Open has got the size", func() error {
 			f, err := iofs.Open("f")
 			if err != nil {
 				return err
@@ -246,8 +246,8 @@ func TestFileSizeCosts(t *testing.T) {
 	}
 }
 
-// TestFileSizeChanges: a file that grows after a transfer is read again, and one that has
-// shrunk since its Stat is complete.
+// TestFileSizeChanges: if a file has grown since its transfer, ReadFile reads it again. If
+// a file has shrunk since it was opened, reading it succeeds.
 func TestFileSizeChanges(t *testing.T) {
 	t.Parallel()
 	srv, made := start(t, nil)

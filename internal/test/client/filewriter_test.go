@@ -33,16 +33,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// before is a transport that calls a function once, before a certain request.
-type before struct {
+// beforeRequest is a transport that calls do once, before a POST request whose path ends
+// with suffix.
+type beforeRequest struct {
 	http.RoundTripper
-	op string // how the path of the request ends
-	mu sync.Mutex
-	do func()
+	suffix string
+	mu     sync.Mutex
+	do     func()
 }
 
-func (b *before) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, b.op) {
+func (b *beforeRequest) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, b.suffix) {
 		b.mu.Lock()
 		do := b.do
 		b.do = nil
@@ -54,14 +55,14 @@ func (b *before) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.RoundTripper.RoundTrip(r)
 }
 
-func (b *before) arm(do func()) {
+func (b *beforeRequest) arm(do func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.do = do
 }
 
-// startBefore is start with a client that uses b.
-func startBefore(t *testing.T, b *before, create *sandbox.CreateOptions) (*sandboxtest.Server, *sandbox.Sandbox) {
+// startBefore starts an emulator and creates a sandbox with a client that uses b.
+func startBefore(t *testing.T, b *beforeRequest, create *sandbox.CreateOptions) (*sandboxtest.Server, *sandbox.Sandbox) {
 	t.Helper()
 	srv := sandboxtest.New(t, nil)
 	b.RoundTripper = testkit.Transport(t)
@@ -80,7 +81,7 @@ func noTemporaries(t *testing.T, sb *sandbox.Sandbox) {
 	assert.Empty(t, left)
 }
 
-// AppendFile never replaces the file, whatever happens to the uploaded data.
+// AppendFile keeps the file's existing content, whatever happens to the uploaded data.
 func TestAppendKeepsTheFile(t *testing.T) {
 	t.Parallel()
 	old := bytes.Repeat([]byte("precious\n"), 20_000)
@@ -95,12 +96,12 @@ func TestAppendKeepsTheFile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if name == "a cleaner of /tmp" {
-				needs.Long(t, "a crash takes as much")
+				needs.Long(t, "the row with a crash loses the same files")
 			}
-			b := &before{op: "/cmd"}
+			b := &beforeRequest{suffix: "/cmd"}
 			srv, sb := startBefore(t, b, nil)
 			require.NoError(t, sb.FS().WriteFile(t.Context(), "db.log", old, 0o600))
-			_, err := sb.Stop(t.Context(), nil) // a snapshot that has the file
+			_, err := sb.Stop(t.Context(), nil) // makes a snapshot with the file
 			require.NoError(t, err)
 			_, err = sb.RunCommand(t.Context(), "true", nil, nil)
 			require.NoError(t, err)
@@ -116,7 +117,7 @@ func TestAppendKeepsTheFile(t *testing.T) {
 		})
 	}
 
-	t.Run("credentials that are missing for a moment", func(t *testing.T) {
+	t.Run("credentials are missing for a moment", func(t *testing.T) {
 		t.Parallel()
 		srv := sandboxtest.New(t, nil)
 		var gone atomic.Bool
@@ -138,7 +139,7 @@ func TestAppendKeepsTheFile(t *testing.T) {
 		assert.True(t, bytes.Equal(now, old))
 	})
 
-	t.Run("a program that speaks another language", func(t *testing.T) {
+	t.Run("a program prints messages in another language", func(t *testing.T) {
 		t.Parallel()
 		_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
 		require.NoError(t, sb.FS().WriteFile(t.Context(), "bin/dd", []byte(`#!/bin/sh
@@ -157,8 +158,8 @@ exit 1
 	})
 }
 
-// Concurrent appends are complete and none is lost, as with package os, even if the
-// directory is missing at first.
+// Each of several concurrent appends arrives whole, as with package os, even if the
+// directory does not exist at first.
 func TestAppendConcurrently(t *testing.T) {
 	t.Parallel()
 	sb := share(t, nil)
@@ -192,7 +193,8 @@ func TestAppendConcurrently(t *testing.T) {
 	}
 }
 
-// If the sandbox loses written data, a FileWriter returns an error and leaves nothing.
+// If the sandbox loses written data, a FileWriter returns an error and leaves no temporary
+// file.
 func TestWriterAcrossSessions(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -217,10 +219,10 @@ func TestWriterAcrossSessions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if name != "a crash" {
-				needs.Long(t, "a crash loses what was written")
+				needs.Long(t, "the row with a crash loses written data")
 			}
 			srv, sb := start(t, &sandbox.CreateOptions{Ephemeral: !c.persistent})
-			if c.persistent { // so that there is a snapshot to come back from
+			if c.persistent { // make a snapshot, from which the sandbox can resume after the crash
 				_, err := sb.Stop(t.Context(), nil)
 				require.NoError(t, err)
 			}
@@ -232,7 +234,7 @@ func TestWriterAcrossSessions(t *testing.T) {
 			joined, err := sb.RunCommand(t.Context(), "timeout", []string{"120", "sh", "-c",
 				`until [ "$(stat -c %s .write-*)" = 8388608 ] && [ -z "$(ls -A /tmp)" ]; do sleep .1; done`}, nil)
 			require.NoError(t, err)
-			require.Zero(t, joined.ExitCode, "both whole pieces are in the sandbox")
+			require.Zero(t, joined.ExitCode, "the file with the first piece, in time")
 			c.end(t, srv, sb)
 			_, err = w.Write(second)
 			if closeErr := w.Close(); err == nil {
@@ -243,7 +245,7 @@ func TestWriterAcrossSessions(t *testing.T) {
 			case c.lost && c.persistent:
 				assert.ErrorContains(t, err, "gone")
 				assert.ErrorIs(t, readErr, fs.ErrNotExist) // the snapshot is older than the file
-			case c.lost: // there is no sandbox to go on with
+			case c.lost: // the sandbox can't resume
 				assert.ErrorContains(t, err, "no snapshot available")
 				assert.ErrorContains(t, readErr, "no snapshot available")
 				return
@@ -256,14 +258,14 @@ func TestWriterAcrossSessions(t *testing.T) {
 	}
 }
 
-// lateProxy breaks the connection of one upload, and delivers the received part when the
-// test says so.
+// lateProxy breaks the connection of one upload after some bytes. It delivers these bytes
+// to the server once the test closes deliver.
 type lateProxy struct {
 	url     string
 	armed   atomic.Bool
 	after   int64
 	deliver chan struct{}
-	late    chan struct{} // closed when the server has got it
+	late    chan struct{} // closed after the server has received them
 }
 
 func newLateProxy(t *testing.T, target string, after int64) *lateProxy {
@@ -327,8 +329,8 @@ func newLateProxy(t *testing.T, target string, after int64) *lateProxy {
 	return p
 }
 
-// Data of an abandoned upload that the network delivers late does not get into a file
-// written by FileWriter or AppendFile.
+// If the network delivers the data of an abandoned upload late, this data does not get
+// into the file that FileWriter or AppendFile writes.
 func TestLateUpload(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -348,13 +350,13 @@ func TestLateUpload(t *testing.T) {
 		"AppendFile": func(ctx context.Context, f *sandbox.FileSystem) error { return f.AppendFile(ctx, "f", data) },
 	} {
 		for _, early := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, before its command: %t", name, early), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, delivered before the command: %t", name, early), func(t *testing.T) {
 				t.Parallel()
 				if early || name != "FileWriter" {
 					needs.Long(t, "20 MiB")
 				}
 				p := newLateProxy(t, srv.URL, 300_000)
-				b := &before{op: "/cmd", RoundTripper: &http.Transport{DisableKeepAlives: true}}
+				b := &beforeRequest{suffix: "/cmd", RoundTripper: &http.Transport{DisableKeepAlives: true}}
 				client, err := sandbox.NewClient(&sandbox.ClientOptions{
 					BaseURL: p.url, Credentials: testkit.Credentials(srv), HTTPClient: &http.Client{Transport: b},
 				})
@@ -363,7 +365,7 @@ func TestLateUpload(t *testing.T) {
 				require.NoError(t, err)
 				p.armed.Store(true)
 				deliver := func() { close(p.deliver); <-p.late }
-				if early { // what was uploaded is there, and not yet used
+				if early { // deliver when the whole file is uploaded, before the command that moves it
 					b.arm(deliver)
 				}
 				require.NoError(t, write(t.Context(), sb.FS()))
@@ -382,10 +384,10 @@ func TestLateUpload(t *testing.T) {
 	}
 }
 
-// A command that joins pieces can be run again if its response is lost.
+// If the response to the command that joins the pieces is lost, the client runs it again.
 func TestWriterLosesResponses(t *testing.T) {
 	t.Parallel()
-	needs.Long(t, "40 MiB; TestSecondJoin loses a response, too")
+	needs.Long(t, "it writes 40 MiB; TestSecondJoin also loses a response")
 	needs.GNU(t)
 	srv, sb := start(t, nil)
 	data := make([]byte, 8<<20+1<<10) // two pieces, the last one short
@@ -413,7 +415,7 @@ func TestWriterLosesResponses(t *testing.T) {
 	noTemporaries(t, sb)
 }
 
-// A small file costs two requests, and an invalid name causes an error that says why.
+// Creating a small file takes two requests. For an invalid name, the error has the reason.
 func TestCreateNames(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -435,7 +437,7 @@ func TestCreateNames(t *testing.T) {
 	require.NoError(t, f.Symlink(t.Context(), "a/b", "l"))
 	require.NoError(t, f.Symlink(t.Context(), "small", "link"))
 	names := map[string]string{
-		"l/../x": "a/x", // as the kernel resolves it
+		"l/../x": "a/x", // the kernel follows the link l before it applies ".."
 		"link":   "small", "-new/deep/name\xff": "-new/deep/name\xff",
 	}
 	if needs.Slow() {
@@ -449,7 +451,7 @@ func TestCreateNames(t *testing.T) {
 	}
 	info, err := f.Lstat(t.Context(), "link")
 	require.NoError(t, err)
-	assert.Equal(t, fs.ModeSymlink, info.Mode().Type(), "the link stays")
+	assert.Equal(t, fs.ModeSymlink, info.Mode().Type(), "the link still exists")
 
 	_, err = sb.RunCommand(t.Context(), "mkfifo", []string{"pipe"}, nil)
 	require.NoError(t, err)
@@ -462,7 +464,7 @@ func TestCreateNames(t *testing.T) {
 	noTemporaries(t, sb)
 }
 
-// A slash at the end of a path has the same meaning as in package os, or is refused.
+// A path that ends with a slash means the same as in package os, or causes an error.
 func TestTrailingSlash(t *testing.T) {
 	t.Parallel()
 	srv, sb := start(t, nil)
@@ -473,19 +475,19 @@ func TestTrailingSlash(t *testing.T) {
 	_, err := f.Lstat(t.Context(), "link")
 	assert.ErrorIs(t, err, fs.ErrNotExist, "the link is gone")
 	_, err = f.Stat(t.Context(), "store/data")
-	require.NoError(t, err, "what it led to is not")
+	require.NoError(t, err, "the link's target remains")
 	require.NoError(t, f.RemoveAll(t.Context(), "store/data/"))
 	_, err = f.Stat(t.Context(), "store/data")
 	assert.ErrorIs(t, err, fs.ErrNotExist)
 	before := len(srv.Requests())
 	assert.ErrorIs(t, f.RemoveAll(t.Context(), "//"), fs.ErrPermission)
-	assert.Len(t, srv.Requests(), before, "rm of BusyBox would remove all")
+	assert.Len(t, srv.Requests(), before, "no request, because BusyBox's rm would remove everything")
 
 	assert.ErrorIs(t, f.WriteFile(t.Context(), "new/", nil, 0o644), syscall.EISDIR)
 	assert.ErrorIs(t, f.AppendFile(t.Context(), "new/", nil), syscall.EISDIR)
 }
 
-// Renaming a file to another of its hard links does nothing, like rename(2).
+// Renaming a file to another hard link of the same file does nothing, like rename(2).
 func TestRenameOfTwins(t *testing.T) {
 	t.Parallel()
 	sb := share(t, nil)
@@ -501,8 +503,8 @@ func TestRenameOfTwins(t *testing.T) {
 	}
 }
 
-// No operation waits for the other end of a pipe, and no process is left in the sandbox
-// when its context ends.
+// If a path names a pipe that no process reads, an operation fails at once or ends with
+// its context. No process stays behind in the sandbox.
 func TestPipesOfTheSandbox(t *testing.T) {
 	t.Parallel()
 	sb := share(t, nil)
@@ -513,7 +515,7 @@ func TestPipesOfTheSandbox(t *testing.T) {
 	defer cancel()
 	go func() {
 		defer cancel()
-		assert.Eventually(t, func() bool { // the append, which waits
+		assert.Eventually(t, func() bool { // until the command of AppendFile runs
 			return slices.ContainsFunc(must(sb.ListCommands(t.Context())), func(cmd *sandbox.Command) bool {
 				_, over := cmd.ExitStatus()
 				return !over
@@ -527,8 +529,8 @@ func TestPipesOfTheSandbox(t *testing.T) {
 	}
 }
 
-// A relative path starts in the working directory of the session that the file
-// goes to.
+// A relative path is relative to the working directory of the session that receives the
+// file, which may be another one after a resume.
 func TestRelativeAfterResume(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
@@ -568,8 +570,8 @@ func TestRelativeAfterResume(t *testing.T) {
 	}
 }
 
-// If the API does not respond, calls end with their context: at once, or after the
-// documented time for killing their command and cleaning up.
+// If the API does not respond, a call returns when its context ends, or after the
+// documented additional time for killing its command or cleaning up.
 func TestFilesEndWithTheirContext(t *testing.T) {
 	t.Parallel()
 	const kill, cleanup = 5 * time.Second, 2 * time.Second

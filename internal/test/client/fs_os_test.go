@@ -87,7 +87,7 @@ func (local) RealPath(name string) (string, error) {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return "", &fs.PathError{Op: "realpath", Path: name, Err: errno}
 	}
-	if err != nil { // package os has its own error for a loop
+	if err != nil { // for a loop, filepath has an error without an errno
 		return "", &fs.PathError{Op: "realpath", Path: name, Err: syscall.ELOOP}
 	}
 	return real, nil
@@ -182,9 +182,10 @@ func (r remote) Create(name, content string) error {
 	return errors.Join(err, w.Close())
 }
 
-// byDay lists the operations to try by default: one that fails for each cause, and those
-// whose result is not obvious. TestOneRequest has the others.
-var byDay = []string{
+// defaultOps lists the operations that run without SANDBOX_SLOW=1: for each cause of a
+// failure one that fails, and those whose result is not obvious. TestOneRequest covers the
+// others.
+var defaultOps = []string{
 	"ReadFile full", "Open missing", "Mkdir missing/x", "MkdirAll file/x", "ReadDir file", "Stat dirlink", "Stat dangling", "Lstat loop",
 	"Remove full", "RemoveAll full", "Chmod link", "Chown missing", "Symlink file", "Readlink file", "RealPath loop", "Truncate longer missing",
 	"Append dir", "Rename full file", "Rename file full", "Rename dir dirlink", "Rename missing file", "Create dir", "WriteFile dir",
@@ -201,7 +202,7 @@ func TestFileSystemIsLikeOS(t *testing.T) {
 	require.NoError(t, err)
 	localRoot += "/table"
 	remoteRoot := "/vercel/table"
-	above, err := sb.FS().RealPath(t.Context(), "/vercel") // in folder mode the machine's name of it
+	above, err := sb.FS().RealPath(t.Context(), "/vercel") // in folder mode, a folder of the machine
 	require.NoError(t, err)
 	rooted := func(text, root string) string {
 		if inside, remote := strings.CutPrefix(root, "/vercel/"); remote {
@@ -248,18 +249,18 @@ func TestFileSystemIsLikeOS(t *testing.T) {
 	str := func(s string, err error) (any, error) { return s, err }
 	var ops []op
 	add := func(name string, do func(f osLike, root string) (any, error)) {
-		if needs.Slow() || slices.Contains(byDay, name) {
+		if needs.Slow() || slices.Contains(defaultOps, name) {
 			ops = append(ops, op{name, do})
 		}
 	}
-	// Each operation is tried on each kind of file, in a fresh tree.
+	// Try each operation on each kind of file, in a fresh tree.
 	kinds := []string{"file", "dir", "full", "link", "dirlink", "dangling", "loop", "missing", "missing/x", "file/x", "full/inner", "exec"}
 	for _, k := range kinds {
 		add("ReadFile "+k, func(f osLike, root string) (any, error) { return text(f.ReadFile(root + "/" + k)) })
 		add("Open "+k, func(f osLike, root string) (any, error) { return str(f.Read(root + "/" + k)) })
 		add("Mkdir "+k, func(f osLike, root string) (any, error) { return none(f.Mkdir(root+"/"+k, 0o755)) })
 		add("Mkdir 0700 "+k, func(f osLike, root string) (any, error) { return none(f.Mkdir(root+"/"+k, 0o700)) })
-		if k != "dangling" && k != "loop" { // both are errors, but different ones
+		if k != "dangling" && k != "loop" { // the two sides return different errors
 			add("MkdirAll "+k, func(f osLike, root string) (any, error) { return none(f.MkdirAll(root+"/"+k, 0o777)) })
 			add("MkdirAll 0700 "+k, func(f osLike, root string) (any, error) { return none(f.MkdirAll(root+"/"+k, 0o700)) })
 		}
@@ -276,24 +277,24 @@ func TestFileSystemIsLikeOS(t *testing.T) {
 		add("Symlink "+k, func(f osLike, root string) (any, error) { return none(f.Symlink("target", root+"/"+k)) })
 		add("Readlink "+k, func(f osLike, root string) (any, error) { return str(f.Readlink(root + "/" + k)) })
 		add("RealPath "+k, func(f osLike, root string) (any, error) { return str(f.RealPath(root + "/" + k)) })
-		if k != "dir" && k != "full" && k != "dirlink" { // EINVAL here, EISDIR there
+		if k != "dir" && k != "full" && k != "dirlink" { // the error is EISDIR in package os, EINVAL in a sandbox
 			add("Truncate "+k, func(f osLike, root string) (any, error) { return none(f.Truncate(root+"/"+k, 2)) })
 			add("Truncate longer "+k, func(f osLike, root string) (any, error) { return none(f.Truncate(root+"/"+k, 20)) })
 		}
-		if k != "missing/x" { // the directory is created, as by the API
+		if k != "missing/x" { // AppendFile creates the directory
 			add("Append "+k, func(f osLike, root string) (any, error) { return none(f.Append(root+"/"+k, []byte("more"))) })
 		}
 		for _, to := range kinds {
 			switch k + " " + to {
 			case "dir dir", "full dir", "full full":
-				// Package os never replaces a directory; rename(2) does if it is
-				// empty or the same.
+				// Package os never replaces a directory. A FileSystem replaces one
+				// that is empty or the same, like rename(2).
 				continue
 			case "link file":
 				// mv refuses to replace a file by a hard link to it.
 				continue
 			case "full full/inner", "missing file/x":
-				// There are two mistakes here, and the two sides report different ones.
+				// Both the source and the target are wrong, and each side reports another one.
 				continue
 			}
 			add("Rename "+k+" "+to, func(f osLike, root string) (any, error) { return none(f.Rename(root+"/"+k, root+"/"+to)) })
@@ -373,9 +374,9 @@ func TestFileSystemIsLikeOS(t *testing.T) {
 		})
 	}
 
-	// Starting programs takes most of the time: each operation has its own tree, and many
-	// trees are created and listed at once. A directory that can't be read is listed
-	// separately.
+	// Starting programs takes most of the time. Each operation has its own tree, but one
+	// program creates many trees, and one lists them. A tree with an unreadable directory
+	// makes this slower, so put the operations that cause one next to each other.
 	slices.SortStableFunc(ops, func(a, b op) int {
 		return cmp.Compare(strings.Index(a.name, "Chmod 0 "), strings.Index(b.name, "Chmod 0 "))
 	})
@@ -407,7 +408,7 @@ i=1; while [ $i -lt %d ]; do cp -a 0 $i; i=$((i+1)); done`, together, (len(ops)+
 			}
 			got[i][s] = outcome{Value: value, Kinds: kindsOf(err), err: err}
 		}
-		// After each operation the trees must be equal, too.
+		// Record the trees, which the operations must have changed in the same way.
 		for first := 0; first < len(ops); first += together {
 			err := side.fs.WalkDir(side.root+filepath.Dir(place(first)), func(name string, d fs.DirEntry, err error) error {
 				if name == "." {
@@ -442,7 +443,7 @@ i=1; while [ $i -lt %d ]; do cp -a 0 $i; i=$((i+1)); done`, together, (len(ops)+
 			require.NoError(t, err)
 		}
 	}
-	runLocal(t, "chmod -R u+rwx "+localRoot) // to be removed
+	runLocal(t, "chmod -R u+rwx "+localRoot) // so that the test's directory can be removed
 	for i, op := range ops {
 		t.Run(op.name, func(t *testing.T) {
 			os, sandbox := got[i][0], got[i][1]

@@ -18,8 +18,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestOneRequest: each method makes one request. Reading a file to its end takes another
-// one for its size, which the response does not contain.
+// TestOneRequest: each method makes one request. Reading a file to its end needs a second
+// one for the file's size, which the response does not contain.
 func TestOneRequest(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -81,7 +81,7 @@ func TestOneRequest(t *testing.T) {
 	assert.Len(t, srv.Requests(), before+2)
 }
 
-// Programs print English messages, whatever the sandbox's language is.
+// The client's helper programs print English messages, whatever the sandbox's language is.
 func TestErrorsInOtherLanguages(t *testing.T) {
 	t.Parallel()
 	srv, sb := start(t, &sandbox.CreateOptions{Env: sandbox.Env{"LC_ALL": "de_DE.UTF-8", "LANGUAGE": "de"}})
@@ -106,7 +106,7 @@ func TestErrorsInOtherLanguages(t *testing.T) {
 	assert.ErrorIs(t, err, fs.ErrPermission)
 	assert.Equal(t, 2, asked)
 
-	// An unknown message is shown unchanged.
+	// The error contains an unknown message unchanged.
 	srv.HandleCommand("mv", german("mv: the disk is on fire", "mv: es brennt"))
 	err = sb.FS().Rename(ctx, "a", "b")
 	assert.ErrorContains(t, err, "the disk is on fire")
@@ -116,7 +116,7 @@ func TestErrorsInOtherLanguages(t *testing.T) {
 	_, known := errors.AsType[syscall.Errno](err)
 	assert.False(t, known)
 
-	// A missing program is not run again.
+	// The client does not retry if a program is missing.
 	asked = 0
 	srv.HandleCommand("cp", func(_ context.Context, inv *sandboxtest.Invocation) int {
 		asked++
@@ -127,14 +127,14 @@ func TestErrorsInOtherLanguages(t *testing.T) {
 	assert.Equal(t, 1, asked)
 }
 
-// Invalid output is an error, however long it is.
+// TestNonsense: if a helper program prints invalid output, short or long, the call fails.
 func TestNonsense(t *testing.T) {
 	t.Parallel()
 	srv, sb := start(t, nil)
 	ctx := t.Context()
 	outputs := []string{"", "f 644 1 0 0 0 0 0 1 1 1 1 ../evil\x00", "\x00", "nonsense", strings.Repeat("x", 1<<20)}
 	if !needs.Slow() {
-		outputs = outputs[:2] // each costs the kill of a tree
+		outputs = outputs[:2] // each makes the client kill a command, which is slow
 	}
 	for _, out := range outputs {
 		resp := func(_ context.Context, inv *sandboxtest.Invocation) int {
@@ -153,7 +153,7 @@ func TestNonsense(t *testing.T) {
 	}
 }
 
-// Using a sandbox's files resumes it, using a session's does not.
+// The FileSystem of a Sandbox resumes it. The FileSystem of a Session does not.
 func TestFilesResume(t *testing.T) {
 	t.Parallel()
 	sb := share(t, nil)
@@ -199,8 +199,8 @@ func TestPermissionErrors(t *testing.T) {
 	}
 }
 
-// TestChownOfOne changes only the owner or only the group, to its current value, which
-// any user may do.
+// TestChownOfOne calls Chown with only an owner, only a group, both and neither. It
+// passes the current ones, because only root may change them.
 func TestChownOfOne(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)

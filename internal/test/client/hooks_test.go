@@ -23,8 +23,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHookErrorsAreNotTheAPIs: a hook's error is never mistaken for an error of the API,
-// whatever it wraps.
+// TestHookErrorsAreNotTheAPIs: if a hook returns an APIError, the client does not treat it
+// as the API's response to its own request.
 func TestHookErrorsAreNotTheAPIs(t *testing.T) {
 	t.Parallel()
 	for name, broken := range map[string]error{
@@ -35,7 +35,7 @@ func TestHookErrorsAreNotTheAPIs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if name == "not found" {
-				needs.Long(t, "two others are enough")
+				needs.Long(t, "the other rows are enough")
 			}
 			srv := newServer(t)
 			c := testkit.Client(t, srv, sandbox.ClientOptions{})
@@ -54,7 +54,7 @@ func TestHookErrorsAreNotTheAPIs(t *testing.T) {
 			_, err = c.GetOrCreate(t.Context(), "work", opts)
 			require.ErrorIs(t, err, broken)
 			assert.Zero(t, testkit.Count(srv, sandboxtest.DeleteSandbox))
-			// The next handle's call does not resume the sandbox.
+			// The sandbox is running already, so the next call does not run OnResume.
 			sb, err = c.GetOrCreate(t.Context(), "work", opts)
 			require.NoError(t, err)
 			assert.EqualValues(t, 1, runs.Load())
@@ -86,8 +86,8 @@ func TestGoneDuringItsHook(t *testing.T) {
 	assert.Equal(t, 2, testkit.Count(srv, sandboxtest.CreateSandbox))
 }
 
-// TestOnCreateOnce: OnCreate runs only for the caller that created the sandbox, however
-// many creates get no response, whether or not they took effect.
+// TestOnCreateOnce: several callers try to create a sandbox, and some of their requests
+// fail before or after the API has acted. OnCreate runs at most once.
 func TestOnCreateOnce(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
@@ -115,14 +115,14 @@ func TestOnCreateOnce(t *testing.T) {
 					assert.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
 					return
 				}
-				assert.Equal(t, map[string]string{"a": "b"}, sb.Info().Tags, "the mark does not show")
+				assert.Equal(t, map[string]string{"a": "b"}, sb.Info().Tags, "Info does not show the client's own tag")
 			})
 		}
 		group.Wait()
 		remove()
 		assert.LessOrEqual(t, runs.Load(), int64(1), "round %d", round)
 		if fault.ActThenStatus != 0 {
-			assert.EqualValues(t, 1, runs.Load(), "round %d: the one whose response was lost knows its own", round)
+			assert.EqualValues(t, 1, runs.Load(), "round %d: the caller whose response was lost recognizes its sandbox", round)
 		}
 	}
 }
@@ -151,9 +151,9 @@ func TestOnCreateFails(t *testing.T) {
 	assert.EqualValues(t, 2, runs.Load())
 }
 
-// TestOnCreateLeaves: the sandbox is also deleted if the hook of a Create exits its
-// goroutine, as a failing test does.
-func TestOnCreateLeaves(t *testing.T) {
+// TestOnCreateExits: the sandbox is also deleted if OnCreate calls runtime.Goexit, as a
+// failing test does.
+func TestOnCreateExits(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
@@ -170,8 +170,8 @@ func TestOnCreateLeaves(t *testing.T) {
 	assert.ErrorIs(t, err, sandbox.ErrNotFound)
 }
 
-// TestOnCreateEndsItsCall: a hook cancels the context of a call that has had to retry.
-// The call returns the hook's error.
+// TestOnCreateEndsItsCall: OnCreate cancels the context of its call and returns an error.
+// The call returns this error, also if it has retried before.
 func TestOnCreateEndsItsCall(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
@@ -185,8 +185,9 @@ func TestOnCreateEndsItsCall(t *testing.T) {
 	assert.ErrorIs(t, err, io.ErrClosedPipe)
 }
 
-// TestHookWithAnotherHandle: a hook that gets another handle of its sandbox, with the
-// same hook and from another client, does not wait for itself.
+// TestHookWithAnotherHandle: a hook uses another client to get a second handle of its
+// sandbox, with the same hook. A call of this handle does not wait for the hook, which
+// would be a deadlock.
 func TestHookWithAnotherHandle(t *testing.T) {
 	t.Parallel()
 	var c *sandbox.Client
@@ -208,9 +209,9 @@ func TestHookWithAnotherHandle(t *testing.T) {
 	assert.EqualValues(t, 1, runs.Load())
 }
 
-// TestHookStartsServers: a command that OnResume starts with its context
-// continues after the hook has returned, including its output and KillOnCancel,
-// as with a Cmd.
+// TestHookStartsServers: OnResume starts a command and a Cmd with its own context. Both
+// continue after the hook has returned. The client does not kill them, despite
+// KillOnCancel, and still delivers their output.
 func TestHookStartsServers(t *testing.T) {
 	t.Parallel()
 	var out testkit.LockedBuffer
@@ -236,8 +237,8 @@ func TestHookStartsServers(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestCallsWaitForHook: a call that starts while a hook runs continues after the hook. A
-// call that the new session has refused in the meantime uses the next session.
+// TestCallsWaitForHook: a call that starts while a hook runs waits until the hook has
+// returned.
 func TestCallsWaitForHook(t *testing.T) {
 	t.Parallel()
 	inHook, release := make(chan struct{}), make(chan struct{})
@@ -267,7 +268,7 @@ func TestCallsWaitForHook(t *testing.T) {
 	<-inHook
 	before := testkit.Count(srv, sandboxtest.RunCommand)
 	go call()
-	testkit.Linger(50 * time.Millisecond) // time for the call to proceed, if it does
+	testkit.Linger(50 * time.Millisecond) // a call that does not wait would start its command now
 	assert.Equal(t, before, testkit.Count(srv, sandboxtest.RunCommand))
 	close(release)
 	assert.Equal(t, "warm\n", <-results)
@@ -275,8 +276,8 @@ func TestCallsWaitForHook(t *testing.T) {
 	assert.EqualValues(t, 1, runs.Load())
 }
 
-// TestClientHooks: handles from JSON have their client's hooks. Options with hooks keep
-// their own.
+// TestClientHooks: the hooks of the client apply to handles from JSON, and to calls whose
+// options have no hooks.
 func TestClientHooks(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
@@ -313,8 +314,9 @@ func TestClientHooks(t *testing.T) {
 	assert.EqualValues(t, 1, resumed.Load())
 }
 
-// TestHookOutlivesItsSession: an OnResume that continues in the next session, because its
-// own was stopped, counts for that session, too, unless it fails.
+// TestHookOutlivesItsSession: if a session is stopped while its OnResume runs, the hook
+// continues in the next session. If it succeeds, OnResume does not run again for that
+// session.
 func TestHookOutlivesItsSession(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []bool{false, true} {
@@ -346,8 +348,9 @@ func TestHookOutlivesItsSession(t *testing.T) {
 	}
 }
 
-// TestOnCreateNeedsATag: five tags of the caller leave no room for the tag that makes
-// other calls wait for OnCreate. That is an error before any request.
+// TestOnCreateNeedsATag: a sandbox has at most five tags, and the client needs one to make
+// other calls wait for OnCreate. If the caller passes five, or one with the name of the
+// client's tag, the call fails before its first request.
 func TestOnCreateNeedsATag(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
@@ -402,7 +405,7 @@ func TestOnCreateAwaited(t *testing.T) {
 			}
 			if assert.NoError(t, err) {
 				text, err := sb.FS().ReadFile(t.Context(), "ready")
-				assert.NoError(t, err, "it was returned before it was complete")
+				assert.NoError(t, err, "GetOrCreate returned before OnCreate had succeeded")
 				assert.Equal(t, "yes", string(text))
 			}
 		})
@@ -413,19 +416,20 @@ func TestOnCreateAwaited(t *testing.T) {
 		enter(a)
 		enter(b)
 	}
-	testkit.Linger(100 * time.Millisecond) // for them to get there, if they can
+	testkit.Linger(100 * time.Millisecond) // calls that do not wait would run OnCreate now
 	close(release)
 	group.Wait()
 	assert.EqualValues(t, 2, runs.Load())
 	assert.GreaterOrEqual(t, failed.Load(), int64(1))
-	assert.Less(t, failed.Load(), int64(7), "another client starts over")
+	assert.Less(t, failed.Load(), int64(7), "one of the waiting calls has run OnCreate again")
 	enter(a)
 	group.Wait()
 	assert.EqualValues(t, 2, runs.Load())
 }
 
-// TestHooksCost: hooks make no requests in the sandbox and leave nothing there. OnResume
-// costs no request, and OnCreate one, which removes its tag.
+// TestHooksCost: hooks run no commands in the sandbox and leave no files there. OnResume
+// needs no additional request. OnCreate needs two, to look at the tags and to remove its
+// own.
 func TestHooksCost(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
@@ -436,7 +440,7 @@ func TestHooksCost(t *testing.T) {
 	sb, err := c.GetOrCreate(t.Context(), "x", opts)
 	require.NoError(t, err)
 	assert.Equal(t, 1, runs)
-	assert.Len(t, srv.Requests(), 4, "get, create, look at the tags, remove one")
+	assert.Len(t, srv.Requests(), 4, "get the sandbox, create it, get its tags, remove one")
 	assert.Zero(t, testkit.Count(srv, sandboxtest.RunCommand))
 	_, err = sb.Stop(t.Context(), nil)
 	require.NoError(t, err)
@@ -448,8 +452,8 @@ func TestHooksCost(t *testing.T) {
 	assert.Empty(t, testkit.Output(t, sb, "sh", "-c", `ls -A; { ls -A "$HOME"; ls -A /tmp; } | grep -i sandbox; true`))
 }
 
-// TestOnCreateKeepsItsTag: tags that OnCreate sets stay, and so does the tag that makes
-// other calls wait.
+// TestOnCreateKeepsItsTag: OnCreate replaces the sandbox's tags. The new tags stay, and
+// the client keeps its own tag until OnCreate has returned, so that other calls wait.
 func TestOnCreateKeepsItsTag(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
@@ -462,10 +466,10 @@ func TestOnCreateKeepsItsTag(t *testing.T) {
 		}
 		go func() {
 			_, err := other.GetOrCreate(t.Context(), "x", &sandbox.CreateOptions{OnCreate: func(context.Context, *sandbox.Sandbox) error {
-				return errors.New("it runs twice")
+				return errors.New("OnCreate runs twice")
 			}})
 			if !done.Load() {
-				err = errors.Join(err, errors.New("it was not awaited"))
+				err = errors.Join(err, errors.New("the call did not wait for OnCreate"))
 			}
 			waiting <- err
 		}()

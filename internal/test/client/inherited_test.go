@@ -15,14 +15,14 @@ import (
 	"github.com/go-vercel/sandbox/internal/inherited"
 )
 
-// TestInheritedFilesClose: a file with which this process was started is closed in the
-// next one, which keeps the files that it is given.
+// TestInheritedFilesClose: inherited.Close closes the descriptors that this process has
+// inherited from its parent, so that a command gets only the files in its ExtraFiles.
 func TestInheritedFilesClose(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(name, []byte("secret\n"), 0o600))
 	var last int
 	for range 3 {
-		fd, err := unix.Open(name, unix.O_RDONLY, 0) // not closed on exec
+		fd, err := unix.Open(name, unix.O_RDONLY, 0) // without O_CLOEXEC
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, unix.Close(fd)) })
 		last = fd
@@ -41,10 +41,10 @@ func TestInheritedFilesClose(t *testing.T) {
 		require.NoError(t, err)
 		return string(out)
 	}
-	assert.Contains(t, found(false), "secret", "the rig works")
+	assert.Contains(t, found(false), "secret", "without inherited.Close, the command gets the file")
 	assert.Equal(t, "3\n", found(true))
 
-	// This descriptor is above the limit, which was lowered since.
+	// Open a descriptor, and lower the limit of open files below its number.
 	high, err := unix.FcntlInt(uintptr(last), unix.F_DUPFD, 200)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, unix.Close(high)) })

@@ -20,22 +20,22 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// tarMeanwhile is a tar that runs $DURING in the directory once part of the archive was
-// read. Until then it waits at a full pipe.
+// tarMeanwhile is a tar that runs the script /vercel/during in its directory after it has
+// written the first 20,000 bytes of the archive. A full pipe makes tar wait for the script.
 const tarMeanwhile = `#!/bin/bash
 /usr/bin/tar --sort=name "$@" | { head -c 20000; . /vercel/during; cat; }
 exit "${PIPESTATUS[0]}"
 `
 
-// TestDownloadDirInUse: unchanged files arrive, changed ones are named, and no file
-// contains zeros that it never had.
+// TestDownloadDirInUse: a directory changes while it is downloaded. Unchanged files
+// arrive, the error names the changed ones, and tar's padding gets into no file.
 func TestDownloadDirInUse(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
 	testkit.NeedBox(t, sb) // tar is found in /vercel/bin
 	ctx, f := t.Context(), sb.FS()
 	require.NoError(t, f.WriteFile(ctx, "/vercel/bin/tar", []byte(tarMeanwhile), 0o755))
-	big := strings.Repeat("0123456789abcdef", 30_000) // more than fits into the pipe
+	big := strings.Repeat("0123456789abcdef", 30_000) // more than the pipe holds
 	rows := []struct {
 		during        string
 		changed, gone []string
@@ -83,8 +83,8 @@ func TestDownloadDirInUse(t *testing.T) {
 	}
 }
 
-// TestDownloadDirShortensNothingElse: a sandbox's messages about its files change only
-// files that it has sent.
+// TestDownloadDirShortensNothingElse: tar reports that a file has shrunk, and the client
+// then truncates the downloaded file. It does not touch files that tar has not sent.
 func TestDownloadDirShortensNothingElse(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
@@ -114,8 +114,8 @@ exit 1
 	}
 }
 
-// churns are programs that work in the directory d without end. They don't change files
-// whose names begin with "keep".
+// churns are programs that change files in the directory d until they are killed. They
+// don't change files whose names begin with "keep".
 var churns = []string{
 	"while :; do echo more >> d/log; done",
 	"while :; do : > d/log; head -c 3000000 /dev/zero | tr '\\0' x >> d/log; done",
@@ -125,12 +125,12 @@ var churns = []string{
 	"while :; do mkdir d/kind; rmdir d/kind; echo x > d/kind; rm d/kind; ln -s keep0 d/kind; rm d/kind; done",
 }
 
-// TestReadsOfDirectoryInUse: programs that work in a directory cause no failure when it
-// is read, and the files that they don't change are there.
+// TestReadsOfDirectoryInUse: reading a directory succeeds while programs change it, and
+// the result contains the files that they don't change.
 func TestReadsOfDirectoryInUse(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	needs.Long(t, "programs that work without end; TestDownloadDirInUse says what happens when")
+	needs.Long(t, "its programs run all the time; TestDownloadDirInUse covers each change")
 	const kept, rounds = 300, 10
 	content := strings.Repeat("0123456789abcdef", 60_000)
 	reads := map[string]func(*testing.T, *sandbox.FileSystem) (names []string, err error){

@@ -26,11 +26,11 @@ import (
 )
 
 // TestIOFS runs testing/fstest on a tree of 2,000 files with links, odd names and empty
-// files. Each file is opened about ten times, with one program each.
+// files. It opens each file about ten times, and each time runs a program in the sandbox.
 func TestIOFS(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	needs.Long(t, "20,000 programs")
+	needs.Long(t, "it runs 20,000 programs")
 	const count, dirs = 2000, 20
 	sb := share(t, nil)
 	ctx := t.Context()
@@ -52,7 +52,7 @@ func TestIOFS(t *testing.T) {
 		}
 	}
 	for _, n := range testkit.OddNames {
-		if !strings.Contains(n, `\`) { // not for TestFS
+		if !strings.Contains(n, `\`) { // TestFS rejects names with a backslash
 			files = append(files, sandbox.File{Path: "tree/odd/" + n, Content: []byte(n)})
 			expected = append(expected, "odd/"+n)
 		}
@@ -151,8 +151,8 @@ func TestIOFSUses(t *testing.T) {
 	assert.Equal(t, 404, status)
 }
 
-// TestIOFSRanges: a seek in a large file costs one request for a piece, without the
-// content before it, and returns the same bytes as a file of this machine.
+// TestIOFSRanges: reading a part of a large file transfers little else than this part, and
+// returns the same bytes as a local reader.
 func TestIOFSRanges(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -221,7 +221,7 @@ func TestIOFSRanges(t *testing.T) {
 			assert.Equal(t, read(same, same), read(file, file), "%d bytes at %d", len(buf), at)
 		}
 	}
-	_, err = file.ReadAt(make([]byte, 1), int64(len(content))-1) // so that the start isn't what was read last
+	_, err = file.ReadAt(make([]byte, 1), int64(len(content))-1) // so that the file does not hold its start in memory
 	require.NoError(t, err)
 	require.NoError(t, sb.FS().Remove(ctx, "a large file"))
 	_, err = io.ReadAll(io.NewSectionReader(file, 0, 10))
@@ -250,7 +250,7 @@ func TestIOFSErrors(t *testing.T) {
 		t.Helper()
 		pe, ok := errors.AsType[*fs.PathError](err)
 		require.True(t, ok, "%v", err)
-		assert.False(t, strings.HasPrefix(pe.Path, "d/"), "the path is that of the file system: %v", err)
+		assert.False(t, strings.HasPrefix(pe.Path, "d/"), "the path is relative to the IOFS: %v", err)
 		assert.ErrorIs(t, err, want)
 	}
 	for _, name := range []string{"/file", "../x", "", "a//b", "file/"} {

@@ -17,17 +17,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// kept waits until more than margin remains of the session by the emulator's clock.
-func kept(t *testing.T, client *sandbox.Client, sb *sandbox.Sandbox, margin time.Duration) {
+// awaitExtension waits until the session has more than margin left. It first makes a
+// request, because the client learns the emulator's time from responses.
+func awaitExtension(t *testing.T, client *sandbox.Client, sb *sandbox.Sandbox, margin time.Duration) {
 	t.Helper()
-	_, err := client.ListPage(t.Context(), nil) // any response tells the time
+	_, err := client.ListPage(t.Context(), nil)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return sb.CurrentSession().TimeLeft() > margin }, testkit.Patience, time.Millisecond)
 }
 
-// A session of a few minutes lasts for twenty, also across a resume, and ends when
-// KeepAlive does. It costs one request per step. No minute of the clock falls on a
-// margin, where a response's delay would decide between one minute and the next.
+// KeepAlive extends a session of a few minutes to ten, with one request per step, and
+// later does so for the next session. The session ends after KeepAlive has ended. The
+// steps have half minutes, so that no advance of the clock by a minute ends exactly at the
+// margin, where the delay of a response would decide.
 func TestKeepAlive(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
@@ -44,7 +46,7 @@ func TestKeepAlive(t *testing.T) {
 	first := sb.CurrentSession()
 	advance := func(total time.Duration) {
 		for range int(total / time.Minute) {
-			kept(t, client, sb, margin)
+			awaitExtension(t, client, sb, margin)
 			srv.Advance(time.Minute)
 		}
 	}
@@ -52,7 +54,7 @@ func TestKeepAlive(t *testing.T) {
 	require.NoError(t, first.Refresh(t.Context()))
 	assert.Equal(t, sandbox.StatusRunning, first.Info().Status)
 	assert.Equal(t, 2, testkit.Count(srv, sandboxtest.ExtendTimeout))
-	assert.Equal(t, 1, testkit.Count(srv, sandboxtest.GetSession), "this test's")
+	assert.Equal(t, 1, testkit.Count(srv, sandboxtest.GetSession), "only this test's Refresh")
 
 	_, err = sb.Stop(t.Context(), nil)
 	require.NoError(t, err)
@@ -92,8 +94,9 @@ func TestKeepAliveEndsWithAnError(t *testing.T) {
 	assert.True(t, errors.Is(err, sandbox.ErrDeleted) || errors.Is(err, sandbox.ErrNotFound), "%v", err)
 }
 
-// TestNoMoreTime: if the plan refuses most, a session gets least. When that has passed,
-// one error says how much time remains, and no further request is made.
+// TestNoMoreTime: the plan does not allow the extension to most, so EnsureTimeLeft extends
+// the session to least. Later extensions fail without a request, and the error says how
+// much time remains.
 func TestNoMoreTime(t *testing.T) {
 	t.Parallel()
 	const plan = 24 * time.Hour
@@ -126,11 +129,11 @@ func TestNoMoreTime(t *testing.T) {
 	srv.Advance(time.Hour)
 	_, err = sb.RunCommand(t.Context(), "true", nil, nil)
 	require.NoError(t, err)
-	require.NoError(t, sb.EnsureTimeLeft(t.Context(), time.Hour, 0), "another session has its own time")
+	require.NoError(t, sb.EnsureTimeLeft(t.Context(), time.Hour, 0), "the next session can be extended again")
 }
 
-// TestEnsureTimeLeft: a session gets the requested time, without a request while it has
-// it. If that is impossible, the error says so.
+// TestEnsureTimeLeft: EnsureTimeLeft extends a session that has less time than requested,
+// and makes no request otherwise.
 func TestEnsureTimeLeft(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
@@ -153,23 +156,23 @@ func TestEnsureTimeLeft(t *testing.T) {
 	assert.ErrorIs(t, sb.EnsureTimeLeft(ctx, 2*time.Hour, 0), context.Canceled)
 	_, err = sb.Stop(t.Context(), nil)
 	require.NoError(t, err)
-	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 2*time.Hour, 0), "it does not resume")
+	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 2*time.Hour, 0), "EnsureTimeLeft ignores a stopped session")
 }
 
-// TestTimeLeft: TimeLeft uses the service's clock, whatever this machine's shows.
+// TestTimeLeft: TimeLeft is right if this machine's clock is half an hour fast or slow.
 func TestTimeLeft(t *testing.T) {
 	t.Parallel()
 	for name, ahead := range map[string]time.Duration{"ahead": 30 * time.Minute, "behind": -30 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			// A Date is cut to seconds.
+			// The Date of a response has no fractions of a second, so start within a second.
 			srv := sandboxtest.New(t, &sandboxtest.Options{Start: time.Now().Add(ahead).Truncate(time.Second).Add(800 * time.Millisecond)})
 			sb, err := srv.Client().Create(t.Context(), &sandbox.CreateOptions{Timeout: 10 * time.Minute})
 			require.NoError(t, err)
 			cur := sb.CurrentSession()
 			about := func(want time.Duration) {
 				t.Helper()
-				assert.InDelta(t, want.Minutes(), cur.TimeLeft().Minutes(), 2, "it is wrong by half an hour where this machine's clock is asked")
+				assert.InDelta(t, want.Minutes(), cur.TimeLeft().Minutes(), 2, "it would be wrong by half an hour with this machine's clock")
 			}
 			about(10 * time.Minute)
 			assert.LessOrEqual(t, cur.TimeLeft(), 10*time.Minute)

@@ -16,7 +16,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// TestLocalFileResolve checks which destinations a file can replace.
+// TestLocalFileResolve: Resolve follows links and finds the file to replace.
 func TestLocalFileResolve(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -45,8 +45,8 @@ func TestLocalFileResolve(t *testing.T) {
 	assert.True(t, p.Special)
 }
 
-// TestLocalFileDescriptor writes to a file through its descriptor, after the existing
-// content.
+// TestLocalFileDescriptor writes to a link to /dev/fd/N, the name of the descriptor of an
+// open file. The data follows what has been written to the file before.
 func TestLocalFileDescriptor(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLookPath: LookPath returns the results of exec.LookPath for the sandbox's PATH,
-// with one request each.
+// TestLookPath: LookPath returns what exec.LookPath would return in the sandbox, with the
+// sandbox's PATH, and makes at most one request.
 func TestLookPath(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
@@ -35,7 +35,7 @@ func TestLookPath(t *testing.T) {
 		before := len(srv.Requests())
 		got, err := own.LookPath(ctx, name)
 		if srv.Mode() == sandboxtest.Folder && want != "" {
-			got = got[max(0, strings.Index(got, "/tmp/own")):] // a folder of this machine has it
+			got = got[max(0, strings.Index(got, "/tmp/own")):] // in folder mode, the path begins with a folder of this machine
 		}
 		assert.Equal(t, want, got, name)
 		assert.LessOrEqual(t, len(srv.Requests())-before, 1, name)
@@ -58,7 +58,7 @@ func TestLookPath(t *testing.T) {
 	require.NoError(t, err)
 	assert.Regexp(t, "/sh$", got)
 	if srv.Mode() == sandboxtest.Folder {
-		return // commands have one user
+		return // all commands run as the same user
 	}
 	testkit.NeedRoot(t, sb)
 	user, err := sb.CreateUser(ctx, "alice")
@@ -68,8 +68,8 @@ func TestLookPath(t *testing.T) {
 	assert.Regexp(t, "/sh$", got)
 }
 
-// TestCommandDone: the channel is closed when Wait would return, with the requests of
-// Wait.
+// TestCommandDone: Done closes its channel when Wait would return. Wait then needs no
+// further request.
 func TestCommandDone(t *testing.T) {
 	t.Parallel()
 	srv, sb := start(t, nil)
@@ -82,7 +82,7 @@ func TestCommandDone(t *testing.T) {
 	<-given
 	select {
 	case <-done:
-		t.Error("it has not ended")
+		t.Error("Done closed its channel before the command had ended")
 	default:
 	}
 	in := cmd.Stdin(t.Context())
@@ -94,5 +94,5 @@ func TestCommandDone(t *testing.T) {
 	res, err := cmd.Wait(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 3, res.ExitCode)
-	assert.Len(t, srv.Requests(), before, "Wait has it already")
+	assert.Len(t, srv.Requests(), before, "Wait knows the result already")
 }

@@ -21,8 +21,8 @@ import (
 func TestMain(m *testing.M) { testkit.Main(m) }
 
 // newServer starts an emulator for a test that does not depend on how sandboxes are
-// isolated: in folder mode, which costs half as much, or with SANDBOX_SLOW=1 in the
-// machine's best mode.
+// isolated. By default it uses folder mode, which takes half the time. With SANDBOX_SLOW=1
+// it uses the most realistic mode that this machine supports.
 func newServer(t *testing.T) *sandboxtest.Server {
 	t.Helper()
 	if needs.Slow() {
@@ -31,7 +31,7 @@ func newServer(t *testing.T) *sandboxtest.Server {
 	return sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 }
 
-// start is testkit.Start with newServer.
+// start is like testkit.Start, but uses newServer.
 func start(t *testing.T, create *sandbox.CreateOptions) (*sandboxtest.Server, *sandbox.Sandbox) {
 	t.Helper()
 	srv := newServer(t)
@@ -40,15 +40,15 @@ func start(t *testing.T, create *sandbox.CreateOptions) (*sandboxtest.Server, *s
 	return srv, sb
 }
 
-// shared is the emulator of the tests that need nothing of it but a sandbox. It runs while
-// there is such a test.
+// shared is the emulator for tests that need only a sandbox. It is closed when the last
+// test that uses it ends.
 var shared struct {
 	sync.Mutex
 	srv   *sandboxtest.Server
 	users int
 }
 
-// share returns a sandbox of its own in the shared emulator.
+// share creates a sandbox for a test in the shared emulator.
 func share(t *testing.T, create *sandbox.CreateOptions) *sandbox.Sandbox {
 	t.Helper()
 	shared.Lock()
@@ -80,7 +80,7 @@ func share(t *testing.T, create *sandbox.CreateOptions) *sandbox.Sandbox {
 	return sb
 }
 
-// behind is testkit.Behind with newServer.
+// behind is like testkit.Behind, but uses newServer.
 func behind(t *testing.T, opts sandbox.ClientOptions, create *sandbox.CreateOptions) (*sandboxtest.Server, *testkit.Gateway, *sandbox.Sandbox, *sandbox.Sandbox) {
 	t.Helper()
 	srv := newServer(t)

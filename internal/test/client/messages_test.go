@@ -23,7 +23,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestMessages: the error about a mistake names its object, and says what to do instead.
+// TestMessages: an error about a caller's mistake names the value and says what to do.
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
@@ -101,13 +101,13 @@ func TestMessages(t *testing.T) {
 			}
 			return err
 		}, []string{"AttachStdin"}},
-		"a command that isn't there": {func() error { _, err := sb.GetCommand(t.Context(), "cnope"); return err }, []string{`"box"`, session.ID(), "cnope"}},
-		"no context":                 {func() error { _, err := sb.RunCommand(nil, "true", nil, nil); return err }, []string{"ctx: is nil"}}, //nolint:staticcheck // that is the mistake
-		"an answer that is lost": {func() error {
+		"a missing command": {func() error { _, err := sb.GetCommand(t.Context(), "cnope"); return err }, []string{`"box"`, session.ID(), "cnope"}},
+		"no context":        {func() error { _, err := sb.RunCommand(nil, "true", nil, nil); return err }, []string{"ctx: is nil"}}, //nolint:staticcheck // the nil context is the mistake
+		"a lost response": {func() error {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer srv.Inject(sandboxtest.Fault{Match: func(req *http.Request) bool {
 				if req.Method == http.MethodGet {
-					cancel() // it is looked up
+					cancel() // the client looks the command up
 				}
 				return strings.Contains(req.URL.Path, "/cmd")
 			}, Status: 502})()
@@ -121,7 +121,7 @@ func TestMessages(t *testing.T) {
 		}, []string{`"box"`, session.ID()}},
 	} {
 		if strings.HasPrefix(name, "Windows") && srv.Mode() == sandboxtest.Namespace && !srv.Enforces().Users {
-			continue // unshare starts the programs there, and says it of them
+			continue // in this mode, unshare starts the program, and the message is unshare's
 		}
 		err := mistake.make()
 		if !assert.Error(t, err, name) {
@@ -171,7 +171,7 @@ func TestMessages(t *testing.T) {
 	fresh := testkit.Client(t, srv, sandbox.ClientOptions{})
 	fresh.Bind(&decoded)
 	_, err = decoded.CurrentSession().RunCommand(t.Context(), "true", nil, nil)
-	assert.ErrorContains(t, err, `"box"`, "of a handle from JSON")
+	assert.ErrorContains(t, err, `"box"`, "the error of a handle from JSON")
 
 	require.NoError(t, sb.Resume(t.Context()))
 	require.NoError(t, sb.Delete(t.Context(), nil))
@@ -189,7 +189,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// overstated has a page of bytes by its own account.
+// overstated is a reader that claims to have 4096 bytes.
 type overstated struct{ *strings.Reader }
 
 func (o overstated) Seek(offset int64, whence int) (int64, error) {
@@ -211,8 +211,9 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// TestFilesGoneOf: the advice for a sandbox whose files are gone works.
-func TestFilesGoneOf(t *testing.T) {
+// TestSnapshotGone: if the snapshot of a sandbox is gone, the error has advice that fits
+// the call.
+func TestSnapshotGone(t *testing.T) {
 	t.Parallel()
 	c := canned.API(func(*http.Request) (*http.Response, error) {
 		return canned.JSON(410, `{"error":{"code":"snapshot_not_found","message":"Snapshot not found."}}`), nil
@@ -223,14 +224,14 @@ func TestFilesGoneOf(t *testing.T) {
 	_, err = c.Fork(t.Context(), "box", nil)
 	require.ErrorIs(t, err, sandbox.ErrSnapshotNotFound)
 	assert.ErrorContains(t, err, "never saved")
-	assert.NotContains(t, err.Error(), "GetOrCreate", "that is about the fork")
+	assert.NotContains(t, err.Error(), "GetOrCreate", "GetOrCreate would not help a fork")
 	_, err = c.Create(t.Context(), &sandbox.CreateOptions{Source: sandbox.SnapshotSource{SnapshotID: "snap_x"}})
 	require.ErrorIs(t, err, sandbox.ErrSnapshotNotFound)
 	assert.NotContains(t, err.Error(), "never saved")
 }
 
-// TestAsUserUnknown: a command of an unknown user is an error. A command of an existing
-// user may exit with code 1.
+// TestAsUserUnknown: running a command as an unknown user fails. sudo exits with code 1
+// then, but a command of an existing user may also exit with this code.
 func TestAsUserUnknown(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)

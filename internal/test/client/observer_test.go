@@ -25,8 +25,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// outline writes events as a tree, as an observer sees them through the contexts that it
-// returns.
+// outline is an observer that prints its events as a tree. An event is the child of the
+// event whose Begin has returned the context of its own Begin.
 type outline struct {
 	mu    sync.Mutex
 	roots []*branch
@@ -88,8 +88,9 @@ func (o *outline) String() string {
 	return text.String()
 }
 
-// TestObserverTree: a command finds its sandbox stopped, resumes it through a 503, and
-// its output is cut twice. The events form a tree with each cause.
+// TestObserverTree: RunCommand finds its sandbox stopped. A 503 delays the resume, and the
+// connection breaks twice while the output arrives. The events form a tree, and the
+// repeated ones name their cause.
 func TestObserverTree(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
@@ -134,10 +135,10 @@ func TestObserverTree(t *testing.T) {
 	assert.Equal(t, []any{"observed", done.Command.SessionID(), done.Command.ID(), "sh", "exit", 3}, []any{command.Sandbox, command.Session, command.Command, command.Program, command.Outcome, command.ExitCode})
 	out, err := done.Stdout(t.Context())
 	require.NoError(t, err)
-	assert.EqualValues(t, len(out), command.Received, "the output, once")
+	assert.EqualValues(t, len(out), command.Received, "repeated output is counted once")
 
-	// The log shows the same: each record names its object and its cause, and none
-	// contains an argument.
+	// Each record of the log names the sandbox and the cause, and none contains an
+	// argument of the command.
 	text := log.String()
 	assert.NotContains(t, text, "secret-argument")
 	assert.NotContains(t, fmt.Sprintf("%v %+v %#v", command, command, command), "secret-argument")
@@ -161,8 +162,8 @@ func without(lines []string, text string) (left []string) {
 	return left
 }
 
-// TestObserverKinds: an operation of several requests is reported once, from its start to
-// its end, with its object.
+// TestObserverKinds: an operation that makes several requests has one event, which lasts
+// from its start to its end and names the sandbox.
 func TestObserverKinds(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -245,17 +246,17 @@ func TestObserverKinds(t *testing.T) {
 	assert.Equal(t, "canceled", ops[len(ops)-1].Outcome)
 
 	require.Eventually(t, func() bool { return events.Open() == 0 }, testkit.Patience, time.Millisecond)
-	assert.Len(t, srv.Requests(), len(events.Ended("request")), "each request is told")
+	assert.Len(t, srv.Requests(), len(events.Ended("request")), "each request has an event")
 }
 
-// noOp observes nothing.
+// noOp is an observer that ignores all events.
 type noOp struct{}
 
 func (noOp) Begin(ctx context.Context, _ observe.Event) context.Context { return ctx }
 func (noOp) End(context.Context, observe.Event)                         {}
 
-// TestObserverAllocations: a no-op observer costs no allocation, and a nil one costs
-// nothing.
+// TestObserverAllocations: a call with a no-op observer makes no more allocations than one
+// without an observer.
 func TestObserverAllocations(t *testing.T) {
 	stream := fmt.Sprintf(canned.Command, "null") + "\n" + `{"data":"hello\n","stream":"stdout"}` + "\n" + fmt.Sprintf(canned.Command, "0") + "\n"
 	responses := func(req *http.Request) (string, string) {
@@ -267,8 +268,8 @@ func TestObserverAllocations(t *testing.T) {
 		}
 		return "application/json", fmt.Sprintf(canned.Command, "0")
 	}
-	// Use the minimum of many calls: the standard library's pools sometimes lose buffers,
-	// randomly with the race detector. An allocation of ours would occur each time.
+	// Use the minimum of many calls, because the standard library's pools sometimes lose
+	// buffers. An allocation of this module would occur in each call.
 	measure := func(o observe.Observer) (got [2]float64) {
 		c, err := sandbox.NewClient(&sandbox.ClientOptions{
 			BaseURL: "https://api.test", HTTPClient: &http.Client{Transport: canned.Responses(responses)}, Observer: o,

@@ -23,15 +23,15 @@ import (
 
 const creationMark = "go-sandbox-creation"
 
-// tagAPI is an API with at most one sandbox, of which only the tags change. Its responses
-// take a while.
+// tagAPI is an API with at most one sandbox, and only the sandbox's tags can change. It
+// takes some time to respond.
 type tagAPI struct {
 	mu      sync.Mutex
 	exists  bool
 	tags    map[string]string
 	created int
 	deleted int
-	marks   []string // each value that the mark has had
+	marks   []string // all values that the tag creationMark has had
 }
 
 func (a *tagAPI) serve(req *http.Request) (*http.Response, error) {
@@ -76,15 +76,15 @@ func (a *tagAPI) set(tags map[string]string) {
 	a.tags = tags
 }
 
-// seen returns the tags, and the number of values that the mark has had.
-func (a *tagAPI) seen() (tags map[string]string, values int) {
+// state returns the tags, and the number of values that the tag creationMark has had.
+func (a *tagAPI) state() (tags map[string]string, values int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return maps.Clone(a.tags), len(a.marks)
 }
 
-// leave creates a sandbox as a process leaves it that dies during its OnCreate.
-func (a *tagAPI) leave(tags map[string]string) {
+// abandon creates a sandbox like a process that dies during its OnCreate.
+func (a *tagAPI) abandon(tags map[string]string) {
 	a.exists, a.created = true, 1
 	a.set(tags)
 }
@@ -102,8 +102,8 @@ func getOrCreate(ctx context.Context, c *sandbox.Client, onCreate sandbox.Hook) 
 	return c.GetOrCreate(ctx, "box", &sandbox.CreateOptions{OnCreate: onCreate, Tags: map[string]string{"mine": "1"}})
 }
 
-// TestOnCreateChangesItsTag: while OnCreate runs, the tag changes once a minute, and
-// other tags stay. A waiting call waits as long as OnCreate takes.
+// TestOnCreateChangesItsTag: while OnCreate runs, the client changes the value of its tag
+// once a minute, and keeps other tags. A waiting call waits until OnCreate returns.
 func TestOnCreateChangesItsTag(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -132,24 +132,24 @@ func TestOnCreateChangesItsTag(t *testing.T) {
 			assert.Less(t, time.Since(begin), time.Hour+time.Minute)
 		})
 		time.Sleep(10*time.Minute + 30*time.Second)
-		tags, values := api.seen()
-		assert.Equal(t, 11, values, "the first, and ten changes")
+		tags, values := api.state()
+		assert.Equal(t, 11, values, "the first value and ten changes")
 		delete(tags, creationMark)
 		assert.Equal(t, map[string]string{"mine": "1", "theirs": "2"}, tags)
 		group.Wait()
-		tags, _ = api.seen()
+		tags, _ = api.state()
 		assert.Equal(t, map[string]string{"mine": "1", "theirs": "2"}, tags)
 		assert.Zero(t, api.deleted)
 	})
 }
 
-// TestOnCreateTakenOver: a call that has seen no change for three minutes runs OnCreate
-// in the same sandbox. Other tags stay.
+// TestOnCreateTakenOver: if the tag has not changed for three minutes, a waiting call takes
+// over: it runs OnCreate for the same sandbox, and keeps other tags.
 func TestOnCreateTakenOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := &tagAPI{}
-		api.leave(map[string]string{creationMark: "once-DEAD-7", "theirs": "2"})
+		api.abandon(map[string]string{creationMark: "once-DEAD-7", "theirs": "2"})
 		begin, runs := time.Now(), 0
 		_, err := getOrCreate(t.Context(), canned.API(api.serve).Client(t), func(context.Context, *sandbox.Sandbox) error {
 			runs++
@@ -170,7 +170,7 @@ func TestOnCreateTakenOverByOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := &tagAPI{}
-		api.leave(map[string]string{creationMark: "once-DEAD"})
+		api.abandon(map[string]string{creationMark: "once-DEAD"})
 		var group sync.WaitGroup
 		var mu sync.Mutex
 		runs, over := 0, false
@@ -199,13 +199,13 @@ func TestOnCreateTakenOverByOne(t *testing.T) {
 	})
 }
 
-// TestOnCreateFailsAfterTakeOver: a call that took over deletes nothing if its
-// OnCreate fails, and the next call runs it again.
+// TestOnCreateFailsAfterTakeOver: if OnCreate fails in a call that took over, the sandbox
+// is not deleted, and the next call runs OnCreate again.
 func TestOnCreateFailsAfterTakeOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := &tagAPI{}
-		api.leave(map[string]string{creationMark: "once-DEAD"})
+		api.abandon(map[string]string{creationMark: "once-DEAD"})
 		c := canned.API(api.serve).Client(t)
 		broken := errors.New("no licence")
 		_, err := getOrCreate(t.Context(), c, func(context.Context, *sandbox.Sandbox) error { return broken })
@@ -219,20 +219,20 @@ func TestOnCreateFailsAfterTakeOver(t *testing.T) {
 	})
 }
 
-// TestOnCreateStopped: a process whose tag another one has taken over stops its hook,
-// deletes nothing, and waits for the other one.
+// TestOnCreateStopped: if another process has taken over, the client cancels the context
+// of its OnCreate, does not delete the sandbox, and waits for the other process.
 func TestOnCreateStopped(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("no licence")
 	for name, row := range map[string]struct {
-		lasts time.Duration // unless the hook is stopped; the tag is taken after 90 s
+		lasts time.Duration // until the hook returns; the other process takes over after 90 s
 		fails error
 		want  error
 	}{
-		"stopped":               {time.Hour, nil, nil},
-		"stopped, and fails":    {time.Hour, broken, nil},
-		"over before it knows":  {95 * time.Second, nil, nil},
-		"fails before it knows": {95 * time.Second, broken, broken},
+		"stopped":                    {time.Hour, nil, nil},
+		"stopped, and fails":         {time.Hour, broken, nil},
+		"succeeds before it notices": {95 * time.Second, nil, nil},
+		"fails before it notices":    {95 * time.Second, broken, broken},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -261,7 +261,7 @@ func TestOnCreateStopped(t *testing.T) {
 				})
 				if row.want == nil {
 					require.NoError(t, err)
-					assert.Greater(t, time.Since(begin), 390*time.Second, "the other one's OnCreate is not over")
+					assert.Greater(t, time.Since(begin), 390*time.Second, "the call did not wait for the other process's OnCreate")
 				}
 				require.ErrorIs(t, err, row.want)
 				group.Wait()
@@ -272,8 +272,8 @@ func TestOnCreateStopped(t *testing.T) {
 	}
 }
 
-// TestOnCreateWithoutItsTag: if another client replaces all tags, OnCreate
-// continues, nobody waits for it, and its failure deletes nothing.
+// TestOnCreateWithoutItsTag: another client removes the tag while OnCreate runs. OnCreate
+// continues, and its failure does not delete the sandbox.
 func TestOnCreateWithoutItsTag(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []error{nil, errors.New("no licence")} {

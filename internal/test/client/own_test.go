@@ -21,12 +21,12 @@ const plainEnv = `#!/bin/sh
 exec /usr/bin/env "$@"
 `
 
-// TestOwnRun: a helper program gets nothing of the sandbox's environment, and its output
-// and exit code are its own, even if env has no -S.
+// TestOwnRun: a helper program does not get the sandbox's environment, and Run returns its
+// exact output and exit code, even if env has no -S.
 func TestOwnRun(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin", "HOSTILE": "1", "BASH_FUNC_echo%%": "() { :; }"}})
-	testkit.NeedBox(t, sb) // env is found in /vercel/bin
+	testkit.NeedBox(t, sb) // the test replaces env in /vercel/bin
 	ctx := t.Context()
 	long := strings.Repeat("error\n", 5000)
 	for _, form := range []string{"splits", "plain"} {

@@ -36,7 +36,7 @@ print("listening on port", sys.argv[1], flush=True)
 s.serve_forever()
 `
 
-// One server starts to listen after two seconds, another one never does.
+// A server starts to listen on one port after two seconds. Nothing listens on another port.
 func TestWaitForPort(t *testing.T) {
 	t.Parallel()
 	sb := share(t, &sandbox.CreateOptions{Ports: []int{38517, 38518}})
@@ -79,8 +79,8 @@ func TestWaitForPort(t *testing.T) {
 	require.NoError(t, server.Kill(t.Context()))
 }
 
-// untilSecondAttempt returns a context that ends, like at a deadline, when a client is
-// about to make its second request.
+// untilSecondAttempt returns a context and a client. Before the client's second request,
+// the context ends with DeadlineExceeded.
 func untilSecondAttempt(t *testing.T) (context.Context, *http.Client) {
 	t.Helper()
 	ctx, end := context.WithCancelCause(t.Context())
@@ -97,7 +97,7 @@ func respond(status int, body string) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body))}, nil
 }
 
-// The pauses double up to their limit, and the wait ends when the session has
+// The pauses between attempts double up to a limit. The wait ends when the session has
 // ended.
 func TestWaitForPortBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -126,7 +126,7 @@ func TestWaitForPortBacksOff(t *testing.T) {
 			case 2:
 				return nil, errors.New("refused")
 			case 3:
-				<-r.Context().Done() // an attempt that hangs
+				<-r.Context().Done() // the server does not respond
 				return nil, r.Context().Err()
 			case 4, 5, 6, 7:
 				return respond(503+len(at)%2, "")
@@ -174,7 +174,7 @@ func TestWaitForLog(t *testing.T) {
 	require.NoError(t, long.Kill(t.Context()))
 }
 
-// A wait for a line ends with its context, and the error contains the last line.
+// WaitForLog returns when its context ends, and the error contains the last line.
 func TestWaitForLogEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sb := canned.API(func(req *http.Request) (*http.Response, error) {

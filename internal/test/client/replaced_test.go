@@ -11,9 +11,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// TestReplacedIsSpared: if somebody else has deleted a handle's sandbox and created
-// another one with its name, operations by name that can't be undone do not affect the
-// new one.
+// TestReplacedIsSpared: another client has deleted a handle's sandbox and created a new one
+// with the same name. Delete and Update of the handle fail, and don't affect the new one.
 func TestReplacedIsSpared(t *testing.T) {
 	t.Parallel()
 	for name, act := range map[string]func(context.Context, *sandbox.Sandbox) error{

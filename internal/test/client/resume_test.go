@@ -22,9 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSharedResume: 200 goroutines, or by default 20, share a sandbox whose session is
-// stopped in the meantime. Every command succeeds, there is one resume, and the hook runs
-// once.
+// TestSharedResume: many goroutines use a handle whose session another client has stopped.
+// Each command succeeds, and the sandbox is resumed and the hook run only once.
 func TestSharedResume(t *testing.T) {
 	t.Parallel()
 	var hooks atomic.Int64
@@ -63,11 +62,11 @@ func TestSharedResume(t *testing.T) {
 	assert.EqualValues(t, 1, hooks.Load(), "runs of OnResume")
 	assert.Equal(t, 1, testkit.Count(srv, sandboxtest.GetSandbox)-before, "resumes")
 	assert.Equal(t, sandbox.StatusRunning, sb.Status())
-	assert.Equal(t, sb.CurrentSession().ID(), sb.Info().CurrentSessionID, "the metadata is the resumed sandbox's")
+	assert.Equal(t, sb.CurrentSession().ID(), sb.Info().CurrentSessionID, "Info describes the resumed sandbox")
 }
 
-// TestResumeCancelledCaller: one of the callers that share a resume gives up. The others
-// continue with the result of the one hook.
+// TestResumeCancelledCaller: two calls wait for the same resume, and the first one is
+// canceled. The resume and its hook continue for the second one.
 func TestResumeCancelledCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inHook, release := make(chan struct{}), make(chan struct{})
@@ -93,7 +92,7 @@ func TestResumeCancelledCaller(t *testing.T) {
 		go func() { _, err := sb.RunCommand(ctx, "true", nil, nil); first <- err }()
 		<-inHook
 		go func() { _, err := sb.RunCommand(t.Context(), "true", nil, nil); second <- err }()
-		synctest.Wait() // for the second caller to share the resume
+		synctest.Wait() // until the second call also waits for the resume
 		cancel()
 		require.ErrorIs(t, <-first, context.Canceled)
 		close(release)
@@ -101,8 +100,8 @@ func TestResumeCancelledCaller(t *testing.T) {
 	})
 }
 
-// TestResumeAbandoned: when the last caller gives up, the resume and its hook are
-// canceled. A later call starts over, and the hook runs again.
+// TestResumeAbandoned: when no call waits for a resume anymore, the client cancels it and
+// its hook. The next call resumes the sandbox and runs the hook again.
 func TestResumeAbandoned(t *testing.T) {
 	t.Parallel()
 	entered, ended := make(chan struct{}, 1), make(chan error, 1)
@@ -129,15 +128,15 @@ func TestResumeAbandoned(t *testing.T) {
 	assert.EqualValues(t, 2, runs.Load())
 }
 
-// TestHookUsesSandbox: a hook runs commands and writes files, encounters a
-// stopped session itself, and never waits for the resume that it is part of,
-// whether it uses the resume's context, its handle, or both.
+// TestHookUsesSandbox: a hook runs commands, which resume the sandbox if its session is
+// stopped. They don't wait for the resume that the hook is part of, which would be a
+// deadlock. They may use the hook's context, the hook's handle, or both.
 func TestHookUsesSandbox(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"context", "handle", "both"} {
 		t.Run(way, func(t *testing.T) {
 			if way == "both" {
-				needs.Long(t, "each is enough to be known")
+				needs.Long(t, "the other rows use the context and the handle separately")
 			}
 			var srv *sandboxtest.Server
 			var outer *sandbox.Sandbox
@@ -149,7 +148,7 @@ func TestHookUsesSandbox(t *testing.T) {
 				} else if way == "handle" {
 					ctx = context.Background()
 				}
-				testkit.StopElsewhere(t, srv, sb) // the session ends inside the hook
+				testkit.StopElsewhere(t, srv, sb) // the next command has to resume
 				if _, err := sb.RunCommand(ctx, "sh", []string{"-c", "echo from the hook > hooked"}, nil); err != nil {
 					return err
 				}
@@ -169,8 +168,8 @@ func TestHookUsesSandbox(t *testing.T) {
 	}
 }
 
-// TestHookFails: the error of a hook is returned by the call, and the hook runs
-// again with the next call until it succeeds.
+// TestHookFails: if OnResume fails, the call returns its error. Each later call runs the
+// hook again until it succeeds.
 func TestHookFails(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("no licence")
@@ -193,8 +192,8 @@ func TestHookFails(t *testing.T) {
 	assert.EqualValues(t, 3, runs.Load())
 }
 
-// TestSessionStoppedDuringHook: a call refused by the session whose hook is
-// running does not get that session again, but the next one.
+// TestSessionStoppedDuringHook: a session is stopped while its OnResume runs. A call that
+// this session has refused waits for the hook, and then runs in the next session.
 func TestSessionStoppedDuringHook(t *testing.T) {
 	t.Parallel()
 	inHook, release := make(chan struct{}), make(chan struct{})
@@ -225,15 +224,15 @@ func TestSessionStoppedDuringHook(t *testing.T) {
 	})
 	go call(second)
 	close(release)
-	require.ErrorIs(t, <-first, sandbox.ErrStopped, "it has had its one resume")
+	require.ErrorIs(t, <-first, sandbox.ErrStopped, "a call resumes a sandbox only once")
 	require.NoError(t, <-second)
 	<-refused
 	assert.NotEqual(t, old, sb.CurrentSession().ID())
-	assert.EqualValues(t, 2, runs.Load(), "each session that was started has its hook")
+	assert.EqualValues(t, 2, runs.Load(), "OnResume runs in each session")
 }
 
-// TestHookOfSeveralHandles: OnResume runs for the handle whose call resumed the
-// sandbox, until it has succeeded, and for no other handle.
+// TestHookOfSeveralHandles: OnResume runs only for the handle whose call has resumed the
+// sandbox. Its later calls run it again until it succeeds.
 func TestHookOfSeveralHandles(t *testing.T) {
 	t.Parallel()
 	srv, sb := start(t, nil)
@@ -265,8 +264,8 @@ func TestHookOfSeveralHandles(t *testing.T) {
 	assert.Equal(t, map[string]int{"first": 3}, runs)
 }
 
-// TestResumeWaitsForTransitions: a session that is starting, stopping or being
-// snapshotted is awaited, whatever the handle's state.
+// TestResumeWaitsForTransitions: a call waits while a session starts or stops, even if the
+// handle does not know that the session's state has changed.
 func TestResumeWaitsForTransitions(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, &sandboxtest.Options{Realistic: true})
@@ -274,7 +273,7 @@ func TestResumeWaitsForTransitions(t *testing.T) {
 	client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}})
 	var created, polled bool
 	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
-		assert.True(t, polled || !testkit.IsRun(req), "a command was sent to a session that is starting")
+		assert.True(t, polled || !testkit.IsRun(req), "the client sent a command to a session that is still starting")
 		resp, err := next.RoundTrip(req)
 		if err != nil {
 			return nil, err
@@ -295,7 +294,7 @@ func TestResumeWaitsForTransitions(t *testing.T) {
 	require.NoError(t, err)
 	gate.Set(nil)
 
-	// Another client stops it; for this handle it is still running.
+	// Another client stops the session. This handle still considers it running.
 	testkit.BeginStop(t, srv, sb)
 	finish := testkit.AdvanceWhile(srv)
 	done, err := sb.RunCommand(t.Context(), "ls", nil, nil)
@@ -305,7 +304,7 @@ func TestResumeWaitsForTransitions(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "kept\n", out)
 
-	// Resume returns when the session runs, not when the API has accepted the request.
+	// Resume does not return when the API accepts the request, but when the session runs.
 	testkit.BeginStop(t, srv, sb)
 	finish = testkit.AdvanceWhile(srv)
 	err = sb.Resume(t.Context())

@@ -21,8 +21,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// begun waits until the command has written a number of lines.
-func begun(t *testing.T, cmd *sandbox.Command, lines int) (said []string) {
+// firstLines waits for a number of lines of the command's output, and returns them.
+func firstLines(t *testing.T, cmd *sandbox.Command, lines int) (said []string) {
 	t.Helper()
 	for line, err := range cmd.Lines(t.Context()) {
 		require.NoError(t, err)
@@ -34,24 +34,25 @@ func begun(t *testing.T, cmd *sandbox.Command, lines int) (said []string) {
 	return said
 }
 
-// family starts a process with children, a grandchild, and a descendant in a separate
-// session. An environment variable identifies them.
+// family is a script that starts two children, a grandchild, and a descendant in a session
+// of its own, and waits. The variable FAMILY identifies the five processes.
 const family = `(sleep 600 & echo $!; sleep 600) & echo $!
 sleep 600 & echo $!
 setsid sleep 600 & echo $!
 wait`
 
-// scripts returns how many scripts it takes to signal a tree: if the emulator runs as an
-// ordinary user, only root can read the environment of other processes.
-func scripts(srv *sandboxtest.Server) int {
+// scriptsPerTree returns how many scripts the client runs to signal a process tree. If the
+// emulator runs as an ordinary user, it needs a second one as root, because only root can
+// read the environment of other processes.
+func scriptsPerTree(srv *sandboxtest.Server) int {
 	if srv.Mode() == sandboxtest.Namespace && !srv.Enforces().Users {
 		return 2
 	}
 	return 1
 }
 
-// TestSignalTree ends a process with its descendants, and no other: neither a similar one
-// nor a stopped one.
+// TestSignalTree: SignalTree ends a process and its descendants. It does not affect a
+// process with the same command line, or a stopped one.
 func TestSignalTree(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "bash", "setsid")
@@ -59,13 +60,13 @@ func TestSignalTree(t *testing.T) {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
 			if sig == sandbox.SIGKILL {
-				needs.Long(t, "TestNoneSurvives has it")
+				needs.Long(t, "TestNoneSurvives kills process trees")
 			}
 			srv, sb := start(t, nil)
 			start := func(env string) *sandbox.Command {
 				cmd, err := sb.StartCommand(t.Context(), "bash", []string{"-c", family}, &sandbox.StartOptions{Env: sandbox.Env{"FAMILY": env}})
 				require.NoError(t, err)
-				begun(t, cmd, 4)
+				firstLines(t, cmd, 4)
 				return cmd
 			}
 			mark := t.Name() + strconv.FormatInt(time.Now().UnixNano(), 36)
@@ -78,7 +79,7 @@ func TestSignalTree(t *testing.T) {
 
 			before := testkit.Count(srv, sandboxtest.RunCommand) + testkit.Count(srv, sandboxtest.KillCommand)
 			require.NoError(t, ours.SignalTree(t.Context(), sig))
-			assert.Equal(t, before+scripts(srv), testkit.Count(srv, sandboxtest.RunCommand)+testkit.Count(srv, sandboxtest.KillCommand), "requests")
+			assert.Equal(t, before+scriptsPerTree(srv), testkit.Count(srv, sandboxtest.RunCommand)+testkit.Count(srv, sandboxtest.KillCommand), "requests")
 			done, err := ours.Wait(t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, 128+int(sig), done.ExitCode)
@@ -89,22 +90,22 @@ func TestSignalTree(t *testing.T) {
 	}
 }
 
-// TestNoneSurvives: every way to end a command ends its descendants, with one request
-// more than for the process alone.
+// TestNoneSurvives: every way to end a command also ends its descendants. It costs no
+// request except for the script that kills the tree.
 func TestNoneSurvives(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "bash", "setsid")
-	// By default only the ways that TestLostScript and TestCmdKill do not cover.
-	day := []string{"Cmd, WaitDelay"}
+	// TestLostScript and TestCmdKill cover the other ways.
+	defaultWays := []string{"Cmd, WaitDelay"}
 	type run struct {
 		*testing.T
-		sb     *sandbox.Sandbox
-		args   []string
-		env    sandbox.Env
-		begun  func() // waits for the family
-		ctx    context.Context
-		cancel func()
-		judge  func(error) // that there is nothing left, or that it says so
+		sb         *sandbox.Sandbox
+		args       []string
+		env        sandbox.Env
+		awaitStart func() // waits until the five processes of the family run
+		ctx        context.Context
+		cancel     func()
+		checkErr   func(error) // checks that the error does not report surviving processes
 	}
 	options := func(r *run) *sandbox.CommandOptions { return &sandbox.CommandOptions{KillOnCancel: true, Env: r.env} }
 	// cmd runs a Cmd, and calls end once all processes have started.
@@ -113,10 +114,10 @@ func TestNoneSurvives(t *testing.T) {
 		c.Env = []string{"FAMILY=" + r.env["FAMILY"]}
 		set(c)
 		require.NoError(r, c.Start())
-		r.begun()
+		r.awaitStart()
 		end(c)
 		err := c.Wait()
-		r.judge(err)
+		r.checkErr(err)
 		exit, ok := errors.AsType[*sandbox.ExitError](err)
 		require.True(r, ok, "%v", err)
 		assert.Equal(r, 137, exit.ExitCode())
@@ -125,35 +126,35 @@ func TestNoneSurvives(t *testing.T) {
 	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	for name, end := range map[string]func(r *run){
 		"RunCommand, KillOnCancel": func(r *run) {
-			go func() { r.begun(); r.cancel() }()
+			go func() { r.awaitStart(); r.cancel() }()
 			_, err := r.sb.RunCommand(r.ctx, "bash", r.args, options(r))
 			assert.ErrorIs(r, err, context.Canceled)
-			r.judge(err)
+			r.checkErr(err)
 		},
 		"RunCommand, KillOnCancel, writer fails": func(r *run) {
 			o := options(r)
-			o.Stdout = failing{errors.New("disk full")}
+			o.Stdout = writerWithError{errors.New("disk full")}
 			_, err := r.sb.RunCommand(r.ctx, "bash", r.args, o)
 			assert.ErrorContains(r, err, "disk full")
-			r.judge(err)
+			r.checkErr(err)
 		},
 		"StartCommand, KillOnCancel": func(r *run) {
 			_, err := r.sb.StartCommand(r.ctx, "bash", r.args, &sandbox.StartOptions{KillOnCancel: true, Env: r.env})
 			require.NoError(r, err)
-			r.begun()
+			r.awaitStart()
 			r.cancel()
 		},
 		"StartCommand, KillOnCancel, writer": func(r *run) {
 			c, err := r.sb.StartCommand(r.ctx, "bash", r.args, &sandbox.StartOptions{KillOnCancel: true, Env: r.env, Stdout: io.Discard})
 			require.NoError(r, err)
-			r.begun()
+			r.awaitStart()
 			r.cancel()
 			assert.Eventually(r, func() bool { return c.WaitOutput(r.Context()) != nil }, testkit.Patience, time.Millisecond)
 		},
 		"Command.SignalTree": func(r *run) {
 			c, err := r.sb.StartCommand(r.ctx, "bash", r.args, &sandbox.StartOptions{KillOnCancel: true, Env: r.env})
 			require.NoError(r, err)
-			r.begun()
+			r.awaitStart()
 			require.NoError(r, c.SignalTree(r.Context(), sandbox.SIGKILL))
 		},
 		"Cmd, context": func(r *run) { cmd(r, func(*sandbox.Cmd) {}, func(*sandbox.Cmd) { r.cancel() }) },
@@ -173,11 +174,11 @@ func TestNoneSurvives(t *testing.T) {
 			cmd(r, func(*sandbox.Cmd) {}, func(c *sandbox.Cmd) { require.NoError(r, c.Process.SignalTree(os.Kill)) })
 		},
 	} {
-		// Run one after another: a kill has five seconds, which ten machines at once
-		// could use up on a busy one.
+		// Don't run these in parallel: a kill has five seconds, which ten sandboxes at
+		// once could exceed on a busy machine.
 		t.Run(name, func(t *testing.T) {
-			if !slices.Contains(day, name) {
-				needs.Long(t, "it is ended like one of the others")
+			if !slices.Contains(defaultWays, name) {
+				needs.Long(t, "other tests end commands like this")
 			}
 			sb, err := client.Create(t.Context(), testkit.Lasting(nil))
 			require.NoError(t, err)
@@ -193,33 +194,33 @@ func TestNoneSurvives(t *testing.T) {
 			r := &run{T: t, sb: sb, args: []string{"-c", family}, env: sandbox.Env{"FAMILY": mark}}
 			r.ctx, r.cancel = context.WithCancel(t.Context())
 			defer r.cancel()
-			r.judge = func(err error) {
-				if late(err) {
-					needs.Other(t, "needs a machine that is less busy: the kill says that it had no answer in time")
+			r.checkErr = func(err error) {
+				if tooBusy(err) {
+					needs.Other(t, "needs a machine that is less busy: the kill got no response in time")
 				}
 				assert.NotErrorIs(t, err, sandbox.ErrChildren)
 				assert.NotErrorIs(t, err, sandbox.ErrOutcomeUnknown)
 			}
-			r.begun = func() {
+			r.awaitStart = func() {
 				assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, "FAMILY="+mark)) == 5 }, testkit.Patience, 30*time.Millisecond)
 			}
 			begin := time.Now()
 			end(r)
 			assert.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, "FAMILY="+mark)) == 0 }, testkit.Patience, 30*time.Millisecond)
 			if time.Since(begin) > engine.KillTimeout-2*engine.TreeGrace {
-				return // a script that takes so long is given up, and the process is killed alone first
+				return // the script was too slow, so the client killed the process alone first
 			}
 			assert.Zero(t, count(sandboxtest.KillCommand))
-			want := 1 + scripts(srv)
+			want := 1 + scriptsPerTree(srv)
 			if name == "Cmd, file as Stdin" {
-				want++ // the program is looked for
+				want++ // looks up the program
 			}
-			assert.Equal(t, want, count(sandboxtest.RunCommand), "the start, and the script")
+			assert.Equal(t, want, count(sandboxtest.RunCommand), "the start and the script")
 		})
 	}
 }
 
-// TestTwinsEndTogether: one context ends several identical commands.
+// TestTwinsEndTogether: the end of one context kills several identical commands.
 func TestTwinsEndTogether(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "four trees are killed at once")
@@ -243,7 +244,7 @@ func TestTwinsEndTogether(t *testing.T) {
 	for range twins {
 		err := <-ended
 		assert.ErrorIs(t, err, context.Canceled)
-		if late(err) {
+		if tooBusy(err) {
 			left += 5
 			continue
 		}
@@ -252,12 +253,12 @@ func TestTwinsEndTogether(t *testing.T) {
 	assert.Eventually(t, func() bool { return alive() <= left }, testkit.Patience, 10*time.Millisecond)
 }
 
-// TestSignalTreeOfBusy: a process that waits in the kernel does not stop at SIGSTOP, but
-// is found. Here it waits for a child that shares its memory and opens a pipe without a
-// writer.
+// TestSignalTreeOfBusy: SignalTree ends a process that waits in the kernel and therefore
+// ignores SIGSTOP. Here it waits for a child that shares its memory and that opens a pipe
+// without a writer.
 func TestSignalTreeOfBusy(t *testing.T) {
 	t.Parallel()
-	needs.Long(t, "the script looks twenty times")
+	needs.Long(t, "the script searches the processes twenty times")
 	needs.Programs(t, "python3")
 	sb := share(t, nil)
 	mark := t.Name() + strconv.FormatInt(time.Now().UnixNano(), 36)
@@ -269,13 +270,13 @@ os.posix_spawn("/bin/true", ["true"], os.environ, file_actions=[(os.POSIX_SPAWN_
 `}, &sandbox.StartOptions{Env: sandbox.Env{"FAMILY": mark}})
 	require.NoError(t, err)
 	alive := func() int { return len(testkit.ProcessesWith(t, "FAMILY="+mark)) }
-	begun(t, cmd, 1) // python3 may be a script that runs others before
+	firstLines(t, cmd, 1) // python3 may be a script that starts other programs first
 	require.Eventually(t, func() bool { return alive() == 2 }, testkit.Patience, 10*time.Millisecond)
 	require.NoError(t, cmd.SignalTree(t.Context(), sandbox.SIGKILL))
 	assert.Eventually(t, func() bool { return alive() == 0 }, testkit.Patience, 10*time.Millisecond)
 }
 
-// Without sh only the process itself is ended, and the error says so.
+// If the sandbox has no sh, only the process itself ends, and the error says so.
 func TestSignalTreeAlone(t *testing.T) {
 	t.Parallel()
 	sb := share(t, nil)

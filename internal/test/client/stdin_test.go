@@ -31,7 +31,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Input arrives while the command runs.
+// TestStdinConversation: a command gets its input while it runs.
 func TestStdinConversation(t *testing.T) {
 	t.Parallel()
 	srv, sb := start(t, nil)
@@ -64,12 +64,12 @@ func TestStdinConversation(t *testing.T) {
 	assert.Equal(t, 6, testkit.Count(srv, sandboxtest.WriteStdin), "a request for each line, and the end")
 }
 
-// Short writes are combined.
+// TestStdinBatches: the client combines short writes to few requests.
 func TestStdinBatches(t *testing.T) {
 	t.Parallel()
 	srv, outer := start(t, nil)
-	// How long a write waits for more depends on time. Use a synctest bubble, whose time
-	// stands still while connections lead out of it.
+	// A write waits for a while for more data. Use a synctest bubble, so that this time
+	// does not pass: the time in a bubble stands still while it waits for connections.
 	synctest.Test(t, func(t *testing.T) {
 		sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.Transport(t)}}).Get(t.Context(), outer.Name(), nil)
 		require.NoError(t, err)
@@ -88,9 +88,9 @@ func TestStdinBatches(t *testing.T) {
 	})
 }
 
-// If a writer is closed early, or was in another process, the input stays open for the
-// next one.
-func TestStdinGoesOn(t *testing.T) {
+// If a writer ends with its context, or was in another process, the input stays open for
+// the next writer.
+func TestStdinOfSeveralWriters(t *testing.T) {
 	t.Parallel()
 	sb := share(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "cat", nil, &sandbox.StartOptions{AttachStdin: true})
@@ -132,15 +132,15 @@ func TestStdinGoesOn(t *testing.T) {
 	assert.Equal(t, "one part 0 part 1 ", out)
 }
 
-// A command that does not read blocks the writer instead of using memory. A command that
-// has ended or closed its input is a closed pipe.
+// If a command does not read its input, Write blocks instead of using more and more
+// memory. If a command has ended or closed its input, Write returns io.ErrClosedPipe.
 func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	sb := share(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", "while [ ! -e go ]; do sleep .1; done; exec wc -c"}, &sandbox.StartOptions{AttachStdin: true})
 	require.NoError(t, err)
 	in := cmd.Stdin(t.Context())
-	const writes = 24 // more than the pipe and both batches hold
+	const writes = 24 // more than fits into the pipe and two batches of the client
 	var written atomic.Int64
 	done := make(chan error, 1)
 	go func() {
@@ -154,7 +154,7 @@ func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
 		}
 		done <- in.Close()
 	}()
-	// The writer stops when the pipe and both batches are full.
+	// The writer blocks when the pipe and two batches of the client are full.
 	for last := int64(-1); last != written.Load(); testkit.Linger(200 * time.Millisecond) {
 		last = written.Load()
 	}
@@ -175,7 +175,7 @@ func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
 		assert.ErrorIs(t, err, io.ErrClosedPipe, script)
 		assert.ErrorIs(t, in.Close(), io.ErrClosedPipe, script)
 	}
-	// Closing the input of an ended command is not an error.
+	// Closing the input of an ended command succeeds.
 	cmd, err = sb.StartCommand(t.Context(), "true", nil, &sandbox.StartOptions{AttachStdin: true})
 	require.NoError(t, err)
 	_, err = cmd.Wait(t.Context())
@@ -183,7 +183,8 @@ func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
 	assert.NoError(t, cmd.Stdin(t.Context()).Close())
 }
 
-// A command without an input is reported before any byte is lost.
+// If a command was started without AttachStdin, writing to its input or closing it returns
+// an error.
 func TestStdinWithoutSupport(t *testing.T) {
 	t.Parallel()
 	sb := share(t, nil)
@@ -191,7 +192,7 @@ func TestStdinWithoutSupport(t *testing.T) {
 	require.NoError(t, err)
 	in := cmd.Stdin(t.Context())
 	_, err = io.WriteString(in, "x")
-	require.ErrorIs(t, err, io.ErrClosedPipe, "who has started it knows")
+	require.ErrorIs(t, err, io.ErrClosedPipe, "the handle that started the command knows its options")
 	assert.ErrorContains(t, in.Close(), "start it with AttachStdin")
 	found, err := sb.GetCommand(t.Context(), cmd.ID())
 	require.NoError(t, err)
@@ -203,14 +204,14 @@ func TestStdinWithoutSupport(t *testing.T) {
 	assert.ErrorIs(t, err, sandbox.ErrInvalid)
 }
 
-// A service without offsets gets data as long as responses arrive. A lost response is
-// reported, and nothing is sent again.
+// If the service does not count the bytes of the input, a write whose response is lost
+// can't be repeated. The client then returns ErrOutcomeUnknown and sends nothing again.
 func TestStdinWithoutCount(t *testing.T) {
 	for _, status := range []int{200, 502} {
 		synctest.Test(t, func(t *testing.T) {
 			api := &stdinAPI{}
 			api.respond = func(_ int64, data []byte, end bool) (int, bool) {
-				api.take(int64(api.got.Len()), data, end)
+				api.receive(int64(api.got.Len()), data, end)
 				return status, false
 			}
 			in := api.command(t).Stdin(t.Context())
@@ -226,14 +227,16 @@ func TestStdinWithoutCount(t *testing.T) {
 	}
 }
 
-// stdinAPI is a service whose responses to writes a test chooses. It records what a
-// command would have received.
+// stdinAPI is a service on which a test chooses the responses to writes. It records the
+// input that a command would have received.
 type stdinAPI struct {
-	respond func(offset int64, data []byte, end bool) (status int, told bool)
+	// respond handles a write. It returns the status of the response, and whether the
+	// response contains the number of received bytes.
+	respond func(offset int64, data []byte, end bool) (status int, withCount bool)
 
-	got    bytes.Buffer
-	ends   int
-	before time.Duration // the duration of each response
+	got   bytes.Buffer
+	ends  int
+	delay time.Duration // before each response
 }
 
 func (a *stdinAPI) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -248,9 +251,9 @@ func (a *stdinAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
 		return nil, err
 	}
-	if a.before > 0 {
+	if a.delay > 0 {
 		select {
-		case <-time.After(a.before):
+		case <-time.After(a.delay):
 		case <-r.Context().Done():
 			return nil, r.Context().Err()
 		}
@@ -259,20 +262,21 @@ func (a *stdinAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	if body.Offset != nil {
 		at = *body.Offset
 	}
-	status, told := a.respond(at, body.Data, body.Close)
+	status, withCount := a.respond(at, body.Data, body.Close)
 	command := `"command":{"id":"cmd_1","name":"cat","args":[],"cwd":"/","sessionId":"sess_1","exitCode":null}`
 	switch {
-	case status == 200 && told:
+	case status == 200 && withCount:
 		return respond(200, fmt.Sprintf(`{%s,"bytesWritten":%d}`, command, a.got.Len()))
 	case status == 200:
 		return respond(200, `{`+command+`}`)
-	case told:
+	case withCount:
 		return respond(status, fmt.Sprintf(`{"error":{"code":"x","message":"x"},"bytesWritten":%d}`, a.got.Len()))
 	}
 	return respond(status, `{"error":{"code":"x","message":"x"}}`)
 }
 
-func (a *stdinAPI) take(offset int64, data []byte, end bool) {
+// receive appends the data to the input, except for what it has received before.
+func (a *stdinAPI) receive(offset int64, data []byte, end bool) {
 	if skip := int64(a.got.Len()) - offset; skip < int64(len(data)) {
 		a.got.Write(data[skip:])
 	}
@@ -296,24 +300,24 @@ func (a *stdinAPI) command(t *testing.T) *sandbox.Command {
 	return cmd
 }
 
-// A command that does not read for an hour gets its input afterwards: the service ends
-// each request after thirty seconds, having accepted a little or nothing, and may never
-// respond to one.
+// A command does not read for an hour, and then gets all of its input. Until then, the
+// service ends each request after thirty seconds, and accepts at most one byte. If the
+// service does not respond at all, the client gives up.
 func TestStdinHeldForAnHour(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
-			api := &stdinAPI{before: 30 * time.Second}
+			api := &stdinAPI{delay: 30 * time.Second}
 			if silent {
-				api.before = time.Hour
+				api.delay = time.Hour
 			}
 			api.respond = func(offset int64, data []byte, end bool) (int, bool) {
 				if time.Since(began) > time.Hour {
-					api.take(offset, data, end)
+					api.receive(offset, data, end)
 					return 200, true
 				}
 				if len(data) > 0 {
-					api.take(offset, data[:1], false)
+					api.receive(offset, data[:1], false)
 				}
 				return 504, offset%2 == 0
 			}
@@ -326,7 +330,7 @@ func TestStdinHeldForAnHour(t *testing.T) {
 			require.NoError(t, err)
 			err = in.Close()
 			if silent {
-				require.Error(t, err, "a service that is silent is given up")
+				require.Error(t, err, "the client must give up if the service does not respond")
 				assert.Less(t, time.Since(began), 30*time.Minute)
 				return
 			}
@@ -337,27 +341,27 @@ func TestStdinHeldForAnHour(t *testing.T) {
 	}
 }
 
-// Whatever happens to a request, each byte is delivered once.
+// TestStdinOdds: three of four requests fail in some way, and each byte is delivered once.
 func TestStdinOdds(t *testing.T) {
 	for name, odd := range map[string]func(a *stdinAPI, n int, offset int64, data []byte, end bool) (int, bool){
-		"502 before it acts": func(a *stdinAPI, n int, offset int64, data []byte, end bool) (int, bool) {
+		"502 before the write": func(a *stdinAPI, n int, offset int64, data []byte, end bool) (int, bool) {
 			return 502, false
 		},
-		"502 after it acted": func(a *stdinAPI, n int, offset int64, data []byte, end bool) (int, bool) {
-			a.take(offset, data, end)
+		"502 after the write": func(a *stdinAPI, n int, offset int64, data []byte, end bool) (int, bool) {
+			a.receive(offset, data, end)
 			return 502, false
 		},
-		"a part was taken": func(a *stdinAPI, n int, offset int64, data []byte, end bool) (int, bool) {
-			a.take(offset, data[:len(data)/2], false)
+		"partial write": func(a *stdinAPI, n int, offset int64, data []byte, end bool) (int, bool) {
+			a.receive(offset, data[:len(data)/2], false)
 			return 200, true
 		},
-		"a part was taken and not told": func(a *stdinAPI, n int, offset int64, data []byte, end bool) (int, bool) {
-			a.take(offset, data[:len(data)/2], false)
+		"partial write without a count": func(a *stdinAPI, n int, offset int64, data []byte, end bool) (int, bool) {
+			a.receive(offset, data[:len(data)/2], false)
 			return 500, false
 		},
 		"429": func(a *stdinAPI, n int, offset int64, data []byte, end bool) (int, bool) { return 429, false },
-		"an empty page": func(a *stdinAPI, n int, offset int64, data []byte, end bool) (int, bool) {
-			a.take(offset, data, end)
+		"503 after the write": func(a *stdinAPI, n int, offset int64, data []byte, end bool) (int, bool) {
+			a.receive(offset, data, end)
 			return 503, false
 		},
 	} {
@@ -369,7 +373,7 @@ func TestStdinOdds(t *testing.T) {
 					if n++; n%4 != 0 {
 						return odd(api, n, offset, data, end)
 					}
-					api.take(offset, data, end)
+					api.receive(offset, data, end)
 					return 200, true
 				}
 				in := api.command(t).Stdin(t.Context())
@@ -385,8 +389,8 @@ func TestStdinOdds(t *testing.T) {
 	}
 }
 
-// stdinCutter breaks the connections of writes: before the response, or within
-// the request.
+// stdinCutter is a transport that breaks the connections of some writes, before the
+// response or during the request.
 type stdinCutter struct {
 	http.RoundTripper
 	mu  sync.Mutex
@@ -421,7 +425,7 @@ func (c *stdinCutter) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(r)
 }
 
-// cutUpload ends a request within its body.
+// cutUpload is the body of a request that fails after some bytes.
 type cutUpload struct {
 	io.ReadCloser
 	left   int64
@@ -438,9 +442,10 @@ func (c *cutUpload) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestStdinUnderFire feeds many commands through connections that break and responses
-// that lie. Every checksum is right, so no byte is lost or delivered twice.
-// SANDBOX_STDIN_COMMANDS is the number of commands. The largest get 64 MiB.
+// TestStdinUnderFire writes to many commands while connections break and requests fail.
+// Each command computes the checksum of its input, which shows lost and repeated bytes.
+// SANDBOX_STDIN_COMMANDS sets the number of commands, and raises the largest input to
+// 64 MiB.
 func TestStdinUnderFire(t *testing.T) {
 	t.Parallel()
 	commands, largest := 60, 4<<20
@@ -493,8 +498,8 @@ func TestStdinUnderFire(t *testing.T) {
 				}
 				left -= n
 			}
-			// A command ends with its input, so after a lost response to the last
-			// request, nothing shows its outcome.
+			// The command ends when its input is closed. If the response to this last
+			// request is lost, the client can't ask for the outcome anymore.
 			if err := in.Close(); err != nil && !assert.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, "%d bytes", size) {
 				return
 			}
@@ -506,10 +511,10 @@ func TestStdinUnderFire(t *testing.T) {
 		})
 	}
 	group.Wait()
-	t.Logf("%d of %d sums right, %d MiB, %d requests", right.Load(), commands, bytesSent.Load()>>20, testkit.Count(srv, sandboxtest.WriteStdin))
+	t.Logf("%d of %d checksums are right, %d MiB, %d requests", right.Load(), commands, bytesSent.Load()>>20, testkit.Count(srv, sandboxtest.WriteStdin))
 }
 
-// A Python REPL replies interactively, as with a pipe.
+// TestStdinOfAnInterpreter: an interactive shell replies to each line, as with a pipe.
 func TestStdinOfAnInterpreter(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -544,8 +549,8 @@ func TestStdinOfAnInterpreter(t *testing.T) {
 	assert.Zero(t, done.ExitCode)
 }
 
-// TestStdinWithoutProgress: a sandbox that accepts writes but none of their bytes is
-// retried with pauses, and not forever.
+// TestStdinWithoutProgress: if the service responds to writes but accepts no byte, the
+// client repeats them with pauses, and finally gives up.
 func TestStdinWithoutProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var writes atomic.Int32

@@ -25,9 +25,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestForkOfUnsaved: a fork without its source's files is deleted and causes an error,
-// which names the fork if it remains. AllowEmpty returns it. A fork with the files costs
-// one request.
+// TestForkOfUnsaved: if a fork has none of its source's files, the client deletes it and
+// returns an error. If the deletion fails, the error names the fork. With AllowEmpty, Fork
+// returns the empty fork.
 func TestForkOfUnsaved(t *testing.T) {
 	t.Parallel()
 	srv, source := start(t, nil)
@@ -41,7 +41,7 @@ func TestForkOfUnsaved(t *testing.T) {
 	require.ErrorIs(t, err, sandbox.ErrNotSaved)
 	require.ErrorContains(t, err, source.Name())
 	_, err = client.Get(t.Context(), "empty", nil)
-	require.ErrorIs(t, err, sandbox.ErrNotFound, "it is deleted")
+	require.ErrorIs(t, err, sandbox.ErrNotFound, "the client has deleted the fork")
 
 	repair := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.DeleteSandbox, Status: http.StatusForbidden})
 	_, err = fork(sandbox.ForkOptions{Name: "remains"})
@@ -51,7 +51,7 @@ func TestForkOfUnsaved(t *testing.T) {
 	_, err = client.Get(t.Context(), "remains", nil)
 	require.NoError(t, err)
 
-	// Another sandbox that has got the name since stays.
+	// If another client has replaced the fork by a sandbox of the same name, this one stays.
 	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 		if req.Method == http.MethodGet {
 			gate.Set(nil)
@@ -82,10 +82,10 @@ func TestForkOfUnsaved(t *testing.T) {
 	assert.Equal(t, 1, len(srv.Requests())-before)
 }
 
-// TestStopThenFork: a fork right after a stop contains the files, on a server that, like
+// TestStopThenFork: a fork right after Stop contains the files, although the server, like
 // the service, responds to a stop before the snapshot is complete. The server's clock
-// advances each time it is read. Each worker has its own server, so that others' requests
-// do not complete its stops.
+// advances with each poll of the client. Each worker has its own server, so that the polls
+// of other workers don't complete its stops.
 func TestStopThenFork(t *testing.T) {
 	t.Parallel()
 	rounds, workers := 200, 4
@@ -126,7 +126,7 @@ func TestStopThenFork(t *testing.T) {
 	}
 	close(work)
 	wg.Wait()
-	assert.EqualValues(t, rounds, early.Load(), "stops that returned early: else nothing was tested")
+	assert.EqualValues(t, rounds, early.Load(), "responses to a stop that came before the snapshot was complete")
 }
 
 // stopAndFork creates a sandbox with a file, stops and forks it, and reads the
@@ -155,13 +155,13 @@ func stopAndFork(t *testing.T, client *sandbox.Client, name string) error {
 	defer func() { assert.NoError(t, fork.Delete(ctx, nil)) }()
 	got, err := fork.FS().ReadFile(ctx, "made")
 	if err == nil && string(got) != name {
-		err = fmt.Errorf("the file holds %q", got)
+		err = fmt.Errorf("the file contains %q", got)
 	}
 	return err
 }
 
-// TestStopWithoutWaiting: on a server that is as slow as the service, a fork that does
-// not wait has none of the files. This is why Stop waits.
+// TestStopWithoutWaiting shows why Stop waits for the snapshot: on a server that is as slow
+// as the service, a fork that does not wait has none of the files.
 func TestStopWithoutWaiting(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, &sandboxtest.Options{Realistic: true})
@@ -176,8 +176,8 @@ func TestStopWithoutWaiting(t *testing.T) {
 	assert.ErrorIs(t, err, sandbox.ErrNotSaved)
 }
 
-// TestStopByAStaleHandle: if another session has followed the handle's, a stop stops that
-// one: a sandbox that is reported as stopped does not run.
+// TestStopByAStaleHandle: if the sandbox has a newer session than the handle knows, Stop
+// stops the newer one. After Stop, the sandbox does not run.
 func TestStopByAStaleHandle(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]func(context.Context, *sandbox.Sandbox) error{

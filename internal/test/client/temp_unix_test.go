@@ -13,8 +13,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/localfile"
 )
 
-// TestSweepOfTempFiles: a sweep removes temporary files that nobody holds, and nothing
-// else.
+// TestSweepOfTempFiles: Sweep removes only temporary files, and only if no process holds
+// them.
 func TestSweepOfTempFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -31,8 +31,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// describe lists everything in a tree: type, permissions, content, link
-// targets.
+// describe returns the type, permissions, and content or target of each file in a tree.
 func describe(t *testing.T, root string) map[string]string {
 	t.Helper()
 	out := make(map[string]string)
@@ -134,7 +133,7 @@ func TestDirectoryRoundTrip(t *testing.T) {
 	if !needs.Slow() {
 		return
 	}
-	// Again, with existing files.
+	// Upload and download again, over the existing files.
 	require.NoError(t, sb.FS().Chmod(ctx, "tree/readonly", 0o755))
 	require.NoError(t, sb.FS().UploadDir(ctx, local, "tree", nil))
 	require.NoError(t, sb.FS().DownloadDir(ctx, "tree", back, nil))
@@ -175,8 +174,8 @@ func TestUploadDirPatterns(t *testing.T) {
 	assert.ErrorIs(t, sb.FS().DownloadDir(ctx, "all/main.go", back, nil), syscall.ENOTDIR)
 }
 
-// TestDownloadDirPermissions: a new directory gets the permissions of the sandbox's. An
-// existing one keeps its own.
+// TestDownloadDirPermissions: DownloadDir creates the destination with the permissions of
+// the sandbox's directory. An existing destination keeps its own.
 func TestDownloadDirPermissions(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -195,8 +194,8 @@ func TestDownloadDirPermissions(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o750), perm())
 }
 
-// TestDownloadDirIntoWorkTree: a sandbox's hooks don't get to where Git runs them, unless
-// an option allows it.
+// TestDownloadDirIntoWorkTree: DownloadDir does not put a sandbox's Git hooks where Git
+// would run them, unless an option allows it.
 func TestDownloadDirIntoWorkTree(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -217,13 +216,14 @@ func TestDownloadDirIntoWorkTree(t *testing.T) {
 	assert.FileExists(t, filepath.Join(apart, ".git", "hooks", "pre-commit"))
 }
 
-// TestDownloadDirOfRepositories downloads directories that Git takes for repositories
-// into a working tree, reports what it omits, and runs git status.
+// TestDownloadDirOfRepositories downloads directories that Git considers repositories into
+// a working tree. DownloadDir reports the omitted files, and git status runs no program of
+// the sandbox.
 func TestDownloadDirOfRepositories(t *testing.T) {
 	sb := share(t, nil)
 	kinds := repository.Kinds(t)
 	if !needs.Slow() {
-		kinds = kinds[3:5] // internal/untar has all of them
+		kinds = kinds[3:5] // the tests of internal/untar use all of them
 	}
 	for _, r := range kinds {
 		from, folder := t.TempDir(), r.Folder(t)
@@ -235,7 +235,7 @@ func TestDownloadDirOfRepositories(t *testing.T) {
 		assert.False(t, r.Status(t, folder), r.Name)
 		assert.NotEmpty(t, leftOut, r.Name)
 		require.NoError(t, sb.FS().DownloadDir(t.Context(), r.Name, folder, &sandbox.DownloadDirOptions{DotGit: true}), r.Name)
-		assert.True(t, r.Status(t, folder), "%s by DotGit", r.Name)
+		assert.True(t, r.Status(t, folder), "%s with DotGit", r.Name)
 	}
 }
 
@@ -293,7 +293,7 @@ func TestCopyFS(t *testing.T) {
 	assert.Equal(t, "link", changed.Unreadable[0].Path)
 }
 
-// sized is a source that announces its length, right or wrong.
+// sized is a reader that reports size as its length.
 type sized struct {
 	io.Reader
 	size int64
@@ -310,7 +310,7 @@ func TestWriteFilesSources(t *testing.T) {
 	t.Parallel()
 	srv, sb := start(t, nil)
 	ctx := t.Context()
-	// The first attempt is refused, so all sources are read twice.
+	// The first attempt fails, so the client reads each source twice.
 	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.WriteFiles, ActThenStatus: 502, Times: 1})
 	reader := strings.NewReader("skipped:rest")
 	_, err := reader.Seek(8, io.SeekStart)
@@ -361,8 +361,8 @@ func (f oneFile) ModTime() time.Time         { return time.Time{} }
 func (f oneFile) IsDir() bool                { return false }
 func (f oneFile) Sys() any                   { return nil }
 
-// endless is a source that has no end until it is closed. A stuck one returns a little
-// and then blocks.
+// endless is a source without an end. If stuck is set, it returns a little data and then
+// blocks until it is closed.
 type endless struct {
 	stuck  bool
 	read   func() // called by Read unless nil
@@ -389,7 +389,7 @@ func (s *endless) Close() error {
 	return nil
 }
 
-// A refused or canceled upload stops reading its sources.
+// If the API refuses an upload, or the caller cancels it, the client closes the sources.
 func TestWriteFilesRefusedEarly(t *testing.T) {
 	t.Parallel()
 	srv, sb := start(t, nil)
@@ -436,10 +436,10 @@ func TestWriteFilesRefusals(t *testing.T) {
 	err := sb.WriteFiles(ctx, []sandbox.File{{Path: "a", Reader: &sized{Reader: iotest.ErrReader(broken), size: 1}}}, nil)
 	assert.ErrorIs(t, err, broken)
 	err = sb.WriteFiles(ctx, []sandbox.File{{Path: "a", Reader: &sized{Reader: strings.NewReader("four"), size: 5}}}, nil)
-	assert.Error(t, err, "a source that is shorter than announced")
+	assert.Error(t, err, "the source is shorter than its size")
 	err = sb.WriteFiles(ctx, []sandbox.File{{Path: "a", Reader: &sized{Reader: strings.NewReader("four"), size: 3}}, {Path: "b"}}, nil)
 	var grown *sandbox.ChangedError
-	require.ErrorAs(t, err, &grown, "a source that is longer than announced")
+	require.ErrorAs(t, err, &grown, "the source is longer than its size")
 	assert.Equal(t, []string{"a"}, grown.Changed)
 	data, err := sb.FS().ReadFile(ctx, "a")
 	require.NoError(t, err)
@@ -476,7 +476,7 @@ func TestCreateStream(t *testing.T) {
 		assert.EqualValues(t, size, n)
 		require.NoError(t, w.Close())
 		if size < 4<<20 {
-			assert.Len(t, srv.Requests(), before+2, "an upload, of an empty file too, and a command")
+			assert.Len(t, srv.Requests(), before+2, "an upload and a command, also for an empty file")
 		}
 		back, err := f.ReadFile(ctx, "big")
 		require.NoError(t, err)
@@ -487,7 +487,7 @@ func TestCreateStream(t *testing.T) {
 		assert.Equal(t, []string{"big"}, list())
 	}
 
-	// Aborting leaves the old file, and nothing else.
+	// Aborting keeps the old file, and leaves no temporary file.
 	w, err := f.Create(ctx, "big", nil)
 	require.NoError(t, err)
 	_, err = w.Write(make([]byte, 8<<20+1))
@@ -512,7 +512,7 @@ func TestCreateStream(t *testing.T) {
 	assert.EqualValues(t, sizes[len(sizes)-1], info.Size())
 }
 
-// TestAppendCosts: appending sends only the new data, in one request, and keeps the mode.
+// TestAppendCosts: AppendFile sends only the new data, in one request, and keeps the mode.
 func TestAppendCosts(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -533,7 +533,7 @@ func TestAppendCosts(t *testing.T) {
 	assert.Equal(t, fs.FileMode(0o600), info.Mode())
 	list, err := f.ReadDir(ctx, "/tmp")
 	require.NoError(t, err)
-	assert.Empty(t, list, "what was uploaded on the way is gone")
+	assert.Empty(t, list, "the temporary upload is removed")
 
 	require.NoError(t, f.AppendFile(ctx, "no/such/dir/file", []byte("made")))
 	data, err := f.ReadFile(ctx, "no/such/dir/file")
@@ -569,7 +569,7 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 	assert.Equal(t, "to\xfe", target)
 	real, err := f.RealPath(ctx, name)
 	require.NoError(t, err)
-	above, err := f.RealPath(ctx, "/vercel") // in folder mode the machine's name of it
+	above, err := f.RealPath(ctx, "/vercel") // in folder mode, a folder of the machine
 	require.NoError(t, err)
 	assert.Equal(t, above+"/"+name, real)
 	found, err := f.Exists(ctx, name)

@@ -29,9 +29,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// withArgument returns the states of this machine's processes that have a text among
-// their arguments, by their directories in /proc.
-func withArgument(t *testing.T, text string) map[string]string {
+// processesWithArgument returns the states of this machine's processes whose command line
+// contains a text. The keys are their directories in /proc.
+func processesWithArgument(t *testing.T, text string) map[string]string {
 	t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	require.NoError(t, err)
@@ -49,30 +49,30 @@ func withArgument(t *testing.T, text string) map[string]string {
 	return states
 }
 
-// endAll ends the processes that have a text among their arguments.
-func endAll(t *testing.T, text string) {
+// killAll kills the processes whose command line contains a text.
+func killAll(t *testing.T, text string) {
 	t.Helper()
-	for dir := range withArgument(t, text) {
+	for dir := range processesWithArgument(t, text) {
 		pid, err := strconv.Atoi(filepath.Base(dir))
 		require.NoError(t, err)
-		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+		_ = syscall.Kill(pid, syscall.SIGKILL) // the process may have ended
 	}
 }
 
-// duration returns an argument of sleep that identifies the process.
-func duration() string { return fmt.Sprintf("600.%018d", rand.Int64N(1e18)) }
+// uniqueDuration returns an argument for sleep by which a test finds its processes.
+func uniqueDuration() string { return fmt.Sprintf("600.%018d", rand.Int64N(1e18)) }
 
-// late reports whether an error of a kill says that this machine was too busy to respond
-// in time, so that processes may still be running.
-func late(err error) bool {
+// tooBusy reports whether a kill failed because this machine did not respond in time. Then
+// processes may still be running.
+func tooBusy(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) && (errors.Is(err, sandbox.ErrChildren) || errors.Is(err, sandbox.ErrOutcomeUnknown))
 }
 
-// begetting is a script that starts children and a grandchild, and then prints a line.
-const begetting = `sleep "$1" & (sleep "$1" & sleep "$1") & echo begun; wait`
+// spawning is a script that starts children and grandchildren, and then prints a line.
+const spawning = `sleep "$1" & (sleep "$1" & sleep "$1") & echo begun; wait`
 
-// overwriting is a program that makes its environment unreadable before it starts
-// children, like programs that change their title.
+// overwriting is a program that overwrites its environment in memory before it starts
+// children, like programs that change their title. Other processes can't read it then.
 const overwriting = `
 import ctypes, subprocess, sys
 f = open("/proc/self/stat").read().rsplit(")", 1)[1].split()
@@ -82,47 +82,46 @@ print("begun", flush=True)
 children[0].wait()
 `
 
-// runner is a target that can start a command.
+// runner is a Sandbox or a User, which both can start commands.
 type runner interface {
 	StartCommand(context.Context, string, []string, *sandbox.StartOptions) (*sandbox.Command, error)
 	RunCommand(context.Context, string, []string, *sandbox.CommandOptions) (*sandbox.CommandResult, error)
 	CommandContext(context.Context, string, ...string) *sandbox.Cmd
 }
 
-// heard closes begun at the first output.
-type heard struct {
+// startWriter is a writer that closes begun at the first output.
+type startWriter struct {
 	begun chan struct{}
 	once  sync.Once
 }
 
-func (h *heard) Write(p []byte) (int, error) {
-	h.once.Do(func() { close(h.begun) })
+func (w *startWriter) Write(p []byte) (int, error) {
+	w.once.Do(func() { close(w.begun) })
 	return len(p), nil
 }
 
-// TestTrees: whatever the process is, whoever runs the emulator, whether or not the
-// sandbox has sudo, and however the process is ended, its descendants end with it, and no
-// other process does, not even a stopped one. Otherwise only the process ends, and the
-// error says so.
+// TestTrees ends commands of several kinds, in several ways, in sandboxes with and without
+// sudo. A command's descendants end with it, except where the client can't find them:
+// then only the command's process ends, and the error says so. No other process ends.
 func TestTrees(t *testing.T) {
 	t.Parallel()
-	needs.Long(t, "each kill looks at all processes of its machine, several times")
+	needs.Long(t, "each kill searches all processes of the machine, several times")
 	kinds := map[string]struct {
 		command  []string
 		sudo     bool
-		itself   bool // the command is sudo
+		itself   bool // the command's own program is sudo
 		user     bool
-		alone    bool // it can't be known by its environment
+		alone    bool // only the process ends, because its environment does not identify it
 		programs []string
 	}{
-		"shell":                 {command: []string{"sh", "-c", begetting, "sh"}},
+		"shell":                 {command: []string{"sh", "-c", spawning, "sh"}},
 		"#!":                    {command: []string{"./tool"}},
-		"sudo":                  {command: []string{"sh", "-c", begetting, "sh"}, sudo: true},
-		"sudo itself":           {command: []string{"sudo", "sh", "-c", begetting, "sh"}, itself: true},
-		"sudo -u":               {command: []string{"sudo", "-n", "-u", "root", "--", "sh", "-c", begetting, "sh"}, itself: true},
-		"user":                  {command: []string{"sh", "-c", begetting, "sh"}, user: true},
-		"other environ for all": {command: []string{"sh", "-c", "env -i sh -c '" + begetting + "' sh \"$1\"; :", "sh"}},
-		"env -i":                {command: []string{"env", "-i", "sh", "-c", begetting, "sh"}, alone: true},
+		"sudo":                  {command: []string{"sh", "-c", spawning, "sh"}, sudo: true},
+		"sudo itself":           {command: []string{"sudo", "sh", "-c", spawning, "sh"}, itself: true},
+		"sudo -u":               {command: []string{"sudo", "-n", "-u", "root", "--", "sh", "-c", spawning, "sh"}, itself: true},
+		"user":                  {command: []string{"sh", "-c", spawning, "sh"}, user: true},
+		"other environ for all": {command: []string{"sh", "-c", "env -i sh -c '" + spawning + "' sh \"$1\"; :", "sh"}},
+		"env -i":                {command: []string{"env", "-i", "sh", "-c", spawning, "sh"}, alone: true},
 		"env -i, with a child":  {command: []string{"sh", "-c", `sleep "$1" & exec env -i sh -c 'sleep "$1" & echo begun; wait' sh "$1"`, "sh"}, alone: true},
 		"overwritten":           {command: []string{"python3", "-c", overwriting}, alone: true, programs: []string{"python3"}},
 	}
@@ -130,7 +129,7 @@ func TestTrees(t *testing.T) {
 	start := func(t *testing.T, on runner, args []string, sudo bool) *sandbox.Command {
 		c, err := on.StartCommand(t.Context(), args[0], args[1:], &sandbox.StartOptions{Sudo: sudo})
 		require.NoError(t, err)
-		begun(t, c, 1)
+		firstLines(t, c, 1)
 		return c
 	}
 	signalTree := func(t *testing.T, c *sandbox.Command) (int, error) {
@@ -140,7 +139,7 @@ func TestTrees(t *testing.T) {
 		assert.Equal(t, 143, done.ExitCode)
 		return killed, treeErr
 	}
-	doors := map[string]func(t *testing.T, on runner, other *sandbox.Sandbox, args []string, sudo bool) (int, error){
+	ways := map[string]func(t *testing.T, on runner, other *sandbox.Sandbox, args []string, sudo bool) (int, error){
 		"Kill": func(t *testing.T, on runner, other *sandbox.Sandbox, args []string, sudo bool) (int, error) {
 			return killed, start(t, on, args, sudo).Kill(t.Context())
 		},
@@ -155,7 +154,7 @@ func TestTrees(t *testing.T) {
 		"KillOnCancel": func(t *testing.T, on runner, other *sandbox.Sandbox, args []string, sudo bool) (int, error) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			out := &heard{begun: make(chan struct{})}
+			out := &startWriter{begun: make(chan struct{})}
 			go func() { <-out.begun; cancel() }()
 			_, err := on.RunCommand(ctx, args[0], args[1:], &sandbox.CommandOptions{KillOnCancel: true, Sudo: sudo, Stdout: out})
 			assert.ErrorIs(t, err, context.Canceled)
@@ -164,7 +163,7 @@ func TestTrees(t *testing.T) {
 		"Cmd.Cancel": func(t *testing.T, on runner, other *sandbox.Sandbox, args []string, sudo bool) (int, error) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			out := &heard{begun: make(chan struct{})}
+			out := &startWriter{begun: make(chan struct{})}
 			c := on.CommandContext(ctx, args[0], args[1:]...)
 			c.Stdout, c.Sudo = out, sudo
 			require.NoError(t, c.Start())
@@ -177,8 +176,8 @@ func TestTrees(t *testing.T) {
 		},
 	}
 	for where, machine := range map[string]struct {
-		mode    sandboxtest.Mode
-		without bool // sudo
+		mode        sandboxtest.Mode
+		withoutSudo bool
 	}{
 		"namespace": {mode: sandboxtest.Namespace}, "folder": {mode: sandboxtest.Folder}, "namespace without sudo": {sandboxtest.Namespace, true},
 	} {
@@ -193,10 +192,10 @@ func TestTrees(t *testing.T) {
 			sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), nil)
 			require.NoError(t, err)
 			executable := fs.FileMode(0o755)
-			require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "tool", Content: []byte("#!/bin/sh\n" + begetting), Mode: &executable}}, nil))
+			require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "tool", Content: []byte("#!/bin/sh\n" + spawning), Mode: &executable}}, nil))
 			other, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Get(t.Context(), sb.Name(), nil)
 			require.NoError(t, err)
-			strange := duration()
+			strange := uniqueDuration()
 			stranger, err := sb.StartCommand(t.Context(), "sleep", []string{strange}, nil)
 			require.NoError(t, err)
 			require.NoError(t, stranger.Signal(t.Context(), sandbox.SIGSTOP))
@@ -206,7 +205,7 @@ func TestTrees(t *testing.T) {
 				alice, err = sb.CreateUser(t.Context(), "alice")
 				require.NoError(t, err)
 			}
-			if machine.without {
+			if machine.withoutSudo {
 				if !users {
 					needs.Other(t, "needs root, for a sandbox whose sudo can be removed")
 				}
@@ -215,18 +214,18 @@ func TestTrees(t *testing.T) {
 				require.Zero(t, out.ExitCode)
 			}
 			t.Run("kinds", func(t *testing.T) {
-				// Run few in parallel: each kill looks at the processes of all.
-				beside := make(chan struct{}, 2)
+				// Run only two in parallel, because each kill searches the processes of all.
+				slots := make(chan struct{}, 2)
 				for kind, k := range kinds {
-					if k.itself && (machine.without || !users) || k.user && machine.without {
-						continue // nobody becomes root, or alice, but by sudo
+					if k.itself && (machine.withoutSudo || !users) || k.user && machine.withoutSudo {
+						continue // only sudo can start a program as another user
 					}
-					for name, end := range doors {
+					for name, end := range ways {
 						t.Run(kind+"/"+name, func(t *testing.T) {
 							t.Parallel()
 							needs.Programs(t, k.programs...)
-							beside <- struct{}{}
-							defer func() { <-beside }()
+							slots <- struct{}{}
+							defer func() { <-slots }()
 							var on runner = sb
 							if k.user {
 								if !users {
@@ -234,18 +233,18 @@ func TestTrees(t *testing.T) {
 								}
 								on = alice
 							}
-							mark := duration()
-							// The kills of all other rows would look at processes that
-							// are left.
-							defer endAll(t, mark)
+							mark := uniqueDuration()
+							// Kill the remaining processes, which the kills of all other
+							// rows would search.
+							defer killAll(t, mark)
 							code, err := end(t, on, other, append(append([]string{}, k.command...), mark), k.sudo)
 							assert.Equal(t, killed, code)
-							left := func() int { return len(withArgument(t, mark)) }
+							left := func() int { return len(processesWithArgument(t, mark)) }
 							switch {
-							case late(err):
+							case tooBusy(err):
 							case name == "Kill":
 								assert.NoError(t, err)
-								assert.Positive(t, left(), "the children of a process that was killed alone")
+								assert.Positive(t, left(), "Kill ends only the process itself")
 							case k.alone:
 								assert.ErrorIs(t, err, sandbox.ErrChildren)
 								assert.Positive(t, left())
@@ -257,13 +256,13 @@ func TestTrees(t *testing.T) {
 					}
 				}
 			})
-			assert.Equal(t, []string{"T"}, values(withArgument(t, strange)), "the stopped stranger")
+			assert.Equal(t, []string{"T"}, values(processesWithArgument(t, strange)), "the unrelated process, which is still stopped")
 		})
 	}
 }
 
-// TestTreesOfOrdinaryUsers is TestTrees with an emulator and sandboxes of an ordinary
-// user.
+// TestTreesOfOrdinaryUsers runs other tests in a process of an ordinary user, to whom the
+// emulator and the sandboxes then belong.
 func TestTreesOfOrdinaryUsers(t *testing.T) {
 	t.Parallel()
 	tests, passed := "^TestTreeOfAnotherClient$", []string{"TestTreeOfAnotherClient "}
@@ -287,48 +286,48 @@ func values(m map[string]string) (list []string) {
 	return list
 }
 
-// TestTreeOfAnotherClient: a handle that did not start the command identifies its process
-// by the ID, if a client of this module has chosen it. The command is sudo, so that the
-// script needs root.
+// TestTreeOfAnotherClient: a handle that has not started the command finds its processes
+// by the command's ID, if the client that started it has chosen the ID. The command runs
+// with sudo, so the script that kills it needs root.
 func TestTreeOfAnotherClient(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
 	for known, serverIDs := range map[bool]bool{true: false, false: true} {
 		if !known && !needs.Slow() {
-			continue // TestSignalTreeAlone is not known either
+			continue // TestSignalTreeAlone also ends only the process itself
 		}
-		mark := duration()
+		mark := uniqueDuration()
 		one, err := testkit.Client(t, srv, sandbox.ClientOptions{ServerCommandIDs: serverIDs}).Get(t.Context(), sb.Name(), nil)
 		require.NoError(t, err)
-		c, err := one.StartCommand(t.Context(), "sh", []string{"-c", begetting, "sh", mark}, &sandbox.StartOptions{Sudo: true})
+		c, err := one.StartCommand(t.Context(), "sh", []string{"-c", spawning, "sh", mark}, &sandbox.StartOptions{Sudo: true})
 		require.NoError(t, err)
-		begun(t, c, 1)
+		firstLines(t, c, 1)
 		same, err := sb.GetCommand(t.Context(), c.ID())
 		require.NoError(t, err)
 		err = same.SignalTree(t.Context(), sandbox.SIGKILL)
 		if !known {
 			assert.ErrorIs(t, err, sandbox.ErrChildren)
-			assert.NotEmpty(t, withArgument(t, mark))
+			assert.NotEmpty(t, processesWithArgument(t, mark))
 			continue
 		}
 		require.NoError(t, err)
-		assert.Eventually(t, func() bool { return len(withArgument(t, mark)) == 0 }, testkit.Patience, 10*time.Millisecond)
+		assert.Eventually(t, func() bool { return len(processesWithArgument(t, mark)) == 0 }, testkit.Patience, 10*time.Millisecond)
 	}
 }
 
-// TestLostScript: if the result of the script is not known in time, because it was lost
-// or the sandbox responds late, the process is killed alone, and then all processes with
-// its variable.
+// TestLostScript: to end a command's processes, the client runs a script. If there is no
+// result in time, the client kills the command's own process, and then runs another
+// script for the others.
 func TestLostScript(t *testing.T) {
 	t.Parallel()
 	for name, late := range map[string]bool{"lost": false, "late": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if late {
-				needs.Long(t, "it ends as if the script was lost")
+				needs.Long(t, "for the client, a late script looks like a lost one")
 			}
 			srv, gate, sb, _ := behind(t, sandbox.ClientOptions{}, nil)
-			mark := duration()
+			mark := uniqueDuration()
 			held := make(chan *http.Request, 1)
 			var more atomic.Int32
 			gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
@@ -347,15 +346,15 @@ func TestLostScript(t *testing.T) {
 			})
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			out := &heard{begun: make(chan struct{})}
+			out := &startWriter{begun: make(chan struct{})}
 			go func() { <-out.begun; cancel() }()
-			_, err := sb.RunCommand(ctx, "sh", []string{"-c", begetting, "sh", mark}, &sandbox.CommandOptions{KillOnCancel: true, Stdout: out})
+			_, err := sb.RunCommand(ctx, "sh", []string{"-c", spawning, "sh", mark}, &sandbox.CommandOptions{KillOnCancel: true, Stdout: out})
 			assert.ErrorIs(t, err, context.Canceled)
 			assert.Equal(t, 1, testkit.Count(srv, sandboxtest.KillCommand))
-			// A very busy machine has no time for it. The error then says so.
-			told := errors.Is(err, sandbox.ErrChildren) || errors.Is(err, sandbox.ErrOutcomeUnknown)
-			if !told {
-				assert.Positive(t, more.Load(), "scripts that kill what is left: %v", err)
+			// If the machine is too busy for the second script, the error says so.
+			reported := errors.Is(err, sandbox.ErrChildren) || errors.Is(err, sandbox.ErrOutcomeUnknown)
+			if !reported {
+				assert.Positive(t, more.Load(), "scripts for the remaining processes: %v", err)
 			}
 			if late {
 				resp, err := testkit.Transport(t).RoundTrip(<-held)
@@ -363,8 +362,8 @@ func TestLostScript(t *testing.T) {
 				_, _ = io.Copy(io.Discard, resp.Body)
 				assert.NoError(t, resp.Body.Close())
 			}
-			if !told {
-				assert.Eventually(t, func() bool { return len(withArgument(t, mark)) == 0 }, testkit.Patience, 10*time.Millisecond)
+			if !reported {
+				assert.Eventually(t, func() bool { return len(processesWithArgument(t, mark)) == 0 }, testkit.Patience, 10*time.Millisecond)
 			}
 		})
 	}
@@ -395,7 +394,7 @@ func TestUnansweredKill(t *testing.T) {
 			_, gate, sb, _ := behind(t, sandbox.ClientOptions{}, nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			out := &heard{begun: make(chan struct{})}
+			out := &startWriter{begun: make(chan struct{})}
 			go func() {
 				<-out.begun
 				gate.Set(func(req *http.Request, _ http.RoundTripper) (*http.Response, error) {
@@ -412,7 +411,7 @@ func TestUnansweredKill(t *testing.T) {
 	}
 }
 
-// readAll reads the body of a request, which can still be sent.
+// readAll returns the body of a request. The request can still be sent.
 func readAll(t *testing.T, req *http.Request) []byte {
 	if req.Body == nil || req.GetBody == nil {
 		return nil
@@ -425,8 +424,8 @@ func readAll(t *testing.T, req *http.Request) []byte {
 	return data
 }
 
-// TestStrangersAreSpared kills in a random order, each kind of process equally often with
-// each signal, while other stopped processes exist.
+// TestStrangersAreSpared ends commands with none to two children, by three signals, in a
+// random order. Unrelated processes, which are stopped, survive.
 func TestStrangersAreSpared(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "1,000 kills")
@@ -434,7 +433,7 @@ func TestStrangersAreSpared(t *testing.T) {
 	sb := share(t, nil)
 	var strange []string
 	for range 3 {
-		strange = append(strange, duration())
+		strange = append(strange, uniqueDuration())
 		c, err := sb.StartCommand(t.Context(), "sleep", []string{strange[len(strange)-1]}, nil)
 		require.NoError(t, err)
 		require.NoError(t, c.Signal(t.Context(), sandbox.SIGSTOP))
@@ -445,19 +444,19 @@ func TestStrangersAreSpared(t *testing.T) {
 		group.Go(func() {
 			for _, kind := range part {
 				n, sig := kind%3, []sandbox.Signal{sandbox.SIGKILL, sandbox.SIGTERM, sandbox.SIGHUP}[kind/3%3]
-				mark := duration()
+				mark := uniqueDuration()
 				script := strings.Repeat(`sleep "$1" & `, n) + `exec sleep "$1"`
 				c, err := sb.StartCommand(t.Context(), "sh", []string{"-c", script, "sh", mark}, nil)
 				if !assert.NoError(t, err) {
 					return
 				}
 				assert.NoError(t, c.SignalTree(t.Context(), sig))
-				assert.Eventually(t, func() bool { return len(withArgument(t, mark)) == 0 }, testkit.Patience, 30*time.Millisecond)
+				assert.Eventually(t, func() bool { return len(processesWithArgument(t, mark)) == 0 }, testkit.Patience, 30*time.Millisecond)
 			}
 		})
 	}
 	group.Wait()
 	for _, s := range strange {
-		assert.Equal(t, []string{"T"}, values(withArgument(t, s)))
+		assert.Equal(t, []string{"T"}, values(processesWithArgument(t, s)))
 	}
 }

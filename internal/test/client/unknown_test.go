@@ -20,8 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// withoutIDs returns a sandbox whose commands have no client-chosen IDs, so that a
-// command whose response was lost can't be found.
+// withoutIDs returns a sandbox on which the server chooses the IDs of commands. If the
+// response to a start is lost, the client can't find the command.
 func withoutIDs(t *testing.T) (*sandboxtest.Server, *sandbox.Sandbox) {
 	t.Helper()
 	srv := newServer(t)
@@ -30,7 +30,7 @@ func withoutIDs(t *testing.T) (*sandboxtest.Server, *sandbox.Sandbox) {
 	return srv, sb
 }
 
-// TestAppendUnknown: data that may have been appended is not appended again.
+// TestAppendUnknown: if AppendFile can't know whether it has appended, it does not retry.
 func TestAppendUnknown(t *testing.T) {
 	t.Parallel()
 	srv, sb := withoutIDs(t)
@@ -39,14 +39,14 @@ func TestAppendUnknown(t *testing.T) {
 	assert.ErrorIs(t, sb.FS().AppendFile(t.Context(), "log", data), sandbox.ErrOutcomeUnknown)
 	got, err := sb.FS().ReadFile(t.Context(), "log")
 	if errors.Is(err, fs.ErrNotExist) {
-		return // what was uploaded went before the command came to it
+		return // the client removed the upload before the command could append it
 	}
 	require.NoError(t, err)
 	assert.LessOrEqual(t, len(got), len(data))
 }
 
-// TestSecondJoin: the command that completes a file is sent again if its response is
-// lost, and notices that it has already run.
+// TestSecondJoin: if the response to the command that completes a file is lost, the client
+// runs the command again. The second run notices that the first has succeeded.
 func TestSecondJoin(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -65,8 +65,8 @@ func TestSecondJoin(t *testing.T) {
 	}
 }
 
-// TestStdinLost: input that the sandbox has confirmed and then lost is an error. The next
-// writer continues at the sandbox's position.
+// TestStdinLost: if the service loses input that it has confirmed, the writer returns an
+// error. The next writer continues at the service's position.
 func TestStdinLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, n := &stdinAPI{}, 0
@@ -74,7 +74,7 @@ func TestStdinLost(t *testing.T) {
 			if n++; n == 2 {
 				api.got.Truncate(1)
 			} else if offset <= int64(api.got.Len()) {
-				api.take(offset, data, end)
+				api.receive(offset, data, end)
 			}
 			return 200, true
 		}
@@ -82,7 +82,7 @@ func TestStdinLost(t *testing.T) {
 		in := cmd.Stdin(t.Context())
 		_, err := io.WriteString(in, "first\n")
 		require.NoError(t, err)
-		time.Sleep(time.Second) // it is sent
+		time.Sleep(time.Second) // the client sends the line
 		_, err = io.WriteString(in, "second\n")
 		require.NoError(t, err)
 		assert.ErrorContains(t, in.Close(), "input was lost")
@@ -95,8 +95,9 @@ func TestStdinLost(t *testing.T) {
 	})
 }
 
-// TestStdinOfWhatHasEnded: a command may end without reading all of its input. Only for
-// the end of the input does the error say that it may have arrived.
+// TestStdinOfWhatHasEnded: the response to a write is lost, and then the command has ended.
+// The error is io.ErrClosedPipe. It matches ErrOutcomeUnknown only if the lost write was
+// the last one.
 func TestStdinOfWhatHasEnded(t *testing.T) {
 	t.Run("more", func(t *testing.T) { stdinOfWhatHasEnded(t, 3, false) })
 	t.Run("the end", func(t *testing.T) { stdinOfWhatHasEnded(t, 2, true) })
@@ -108,7 +109,7 @@ func stdinOfWhatHasEnded(t *testing.T, writes int, unknown bool) {
 		api.respond = func(offset int64, data []byte, end bool) (int, bool) {
 			switch n++; n {
 			case 1:
-				api.take(offset, data, end)
+				api.receive(offset, data, end)
 				return 200, true
 			case 2:
 				return 502, false
@@ -119,7 +120,7 @@ func stdinOfWhatHasEnded(t *testing.T, writes int, unknown bool) {
 		for range writes {
 			_, err := io.WriteString(in, "line\n")
 			require.NoError(t, err)
-			time.Sleep(100 * time.Millisecond) // it is sent
+			time.Sleep(100 * time.Millisecond) // the client sends the line
 		}
 		err := in.Close()
 		assert.ErrorIs(t, err, io.ErrClosedPipe)
@@ -127,8 +128,8 @@ func stdinOfWhatHasEnded(t *testing.T, writes int, unknown bool) {
 	})
 }
 
-// TestTakenMeanwhile: OnCreate does not run for a sandbox that somebody else has created
-// between the lookup and the create.
+// TestTakenMeanwhile: OnCreate does not run if another client creates the sandbox after
+// this client has looked it up and before its own request to create it.
 func TestTakenMeanwhile(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
@@ -147,7 +148,7 @@ func TestTakenMeanwhile(t *testing.T) {
 	sb, err := ours.GetOrCreate(t.Context(), "box", &sandbox.CreateOptions{
 		Tags: map[string]string{"a": "1"},
 		OnCreate: func(context.Context, *sandbox.Sandbox) error {
-			t.Error("it is somebody else's")
+			t.Error("OnCreate ran for another client's sandbox")
 			return nil
 		},
 	})

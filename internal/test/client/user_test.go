@@ -20,7 +20,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// owners returns "user:group mode" of paths in the sandbox.
+// owners returns the owner, group and mode of each path, such as "alice:staff 644".
 func owners(t *testing.T, sb *sandbox.Sandbox, paths ...string) []string {
 	t.Helper()
 	done, err := sb.RunCommand(t.Context(), "stat", append([]string{"-c", "%U:%G %a"}, paths...), &sandbox.CommandOptions{Sudo: true})
@@ -93,7 +93,7 @@ func TestUsers(t *testing.T) {
 
 func TestUserFiles(t *testing.T) {
 	t.Parallel()
-	needs.Long(t, "each step is sudo's; TestUserPathsOutside has some")
+	needs.Long(t, "each step runs sudo; TestUserPathsOutside covers some")
 	srv, sb := testkit.Start(t, nil)
 	testkit.NeedUsers(t, sb)
 	ctx := t.Context()
@@ -122,7 +122,7 @@ func TestUserFiles(t *testing.T) {
 	assert.Empty(t, empty)
 	r, err = alice.FS().Open(ctx, "data/deep/secret", nil)
 	require.NoError(t, err)
-	require.NoError(t, r.Close(), "in the middle")
+	require.NoError(t, r.Close(), "closing before the end")
 
 	// The whole FileSystem works in the home directory.
 	require.NoError(t, f.Mkdir(ctx, "made/", 0o777))
@@ -161,8 +161,8 @@ func TestUserFiles(t *testing.T) {
 	}
 }
 
-// TestUserPathsOutside: for a path that leaves the home directory, only the owner of the
-// file changes, and the written file can be read.
+// TestUserPathsOutside: a user's FileSystem can write outside of the home directory. The
+// written file then belongs to the user, but the directories there keep their owners.
 func TestUserPathsOutside(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)
@@ -195,7 +195,7 @@ func TestUserPathsOutside(t *testing.T) {
 		{Path: odd, Content: []byte("x")}, {Path: "written/deep/file"},
 	}, nil))
 	require.NoError(t, alice.FS().Mkdir(ctx, "../bob/d", 0o777))
-	assert.Len(t, srv.Requests(), requests+4, "two for the files, and two for the directory")
+	assert.Len(t, srv.Requests(), requests+4, "two requests for the files and two for the directory")
 
 	assert.Equal(t, before, owners(t, sb, "/home", bob.HomeDir(), alice.HomeDir(), "/tmp"))
 	after := owners(t, sb, "/home/bob/f", "/tmp/dir/f", "/tmp/alice2/f", "/home/bob/g", "/home/bob/d", "/home/alice/"+odd, "/tmp/dir", "/home/alice/written/deep")
@@ -212,8 +212,8 @@ func TestUserPathsOutside(t *testing.T) {
 	}
 }
 
-// Everything that a user's FileSystem creates belongs to the user, including parent
-// directories, to which the file API can then write.
+// The files and parent directories that a user's FileSystem creates belong to the user.
+// The file API, which runs as another user, can still write to these directories.
 func TestUserMakesDirectories(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "each step is sudo's")
@@ -221,7 +221,7 @@ func TestUserMakesDirectories(t *testing.T) {
 	testkit.NeedUsers(t, sb)
 	alice, err := sb.CreateUser(t.Context(), "alice")
 	require.NoError(t, err)
-	content := strings.Repeat("0123456789", 10_000) // more than is appended by one request
+	content := strings.Repeat("0123456789", 10_000) // too long to append with one request
 	for dir, write := range map[string]func(name string) error{
 		"created": func(name string) error {
 			w, err := alice.FS().Create(t.Context(), name, nil)
@@ -250,10 +250,10 @@ func TestUserMakesDirectories(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-// The requests of users and groups: all steps run in one command.
+// The client combines the steps of an operation on users and groups into one command.
 func TestUserCosts(t *testing.T) {
 	t.Parallel()
-	needs.Long(t, "each step is sudo's; TestUserFiles counts the most frequent")
+	needs.Long(t, "each step runs sudo; TestUserFiles counts the most frequent requests")
 	srv, sb := testkit.Start(t, nil)
 	testkit.NeedUsers(t, sb)
 	ctx := t.Context()
@@ -277,7 +277,7 @@ func TestUserCosts(t *testing.T) {
 		require.NoError(t, c.run(), c.name)
 		assert.Equal(t, c.cost, len(srv.Requests())-before, c.name)
 	}
-	// The user existed before, and the client knows nothing about it.
+	// AsUser makes no request, so the client knows nothing about the user.
 	again, err := sb.AsUser("alice")
 	require.NoError(t, err)
 	before := len(srv.Requests())
@@ -286,7 +286,8 @@ func TestUserCosts(t *testing.T) {
 	assert.Equal(t, []string{"alice:alice 644", "alice:alice 644"}, owners(t, sb, "/home/alice/a/b/x", "/home/alice/c/x"))
 }
 
-// A failing step is reported like a separate command, and later steps do not run.
+// If a step of the combined command fails, the error names this step, and later steps do
+// not run.
 func TestUserStepFails(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "each step is sudo's")
@@ -312,11 +313,11 @@ func TestUserStepFails(t *testing.T) {
 	assert.Contains(t, string(e.Stderr), "no such user")
 }
 
-// If sudo can't make the sandbox's user root, one command shows that, and the error says
-// so.
+// If the sandbox's user may not use sudo, CreateUser fails after one command, and the error
+// contains sudo's message.
 func TestUsersWithoutSudo(t *testing.T) {
 	t.Parallel()
-	needs.Long(t, "it needs two sandboxes that have users")
+	needs.Long(t, "it creates two sandboxes with users")
 	_, plain := testkit.Start(t, nil)
 	testkit.NeedUsers(t, plain)
 	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/tmp/first:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}})
@@ -328,11 +329,11 @@ func TestUsersWithoutSudo(t *testing.T) {
 	assert.Equal(t, 1, len(srv.Requests())-before)
 }
 
-// Names are words of the script, whatever they contain. If they don't fit into one
-// command, several are used.
+// Names with special characters are safe, because they are arguments of the script. If
+// they don't fit into one command, the client runs several.
 func TestUserPaths(t *testing.T) {
 	t.Parallel()
-	needs.Long(t, "each step is sudo's; TestUserPathsOutside has an odd name")
+	needs.Long(t, "each step runs sudo; TestUserPathsOutside uses an odd name")
 	srv, sb := testkit.Start(t, nil)
 	testkit.NeedUsers(t, sb)
 	ctx := t.Context()
@@ -361,6 +362,6 @@ func TestUserPaths(t *testing.T) {
 	}
 	before := len(srv.Requests())
 	require.NoError(t, alice.FS().WriteFiles(ctx, files, nil))
-	assert.Equal(t, 4, len(srv.Requests())-before, "120 KB of names")
+	assert.Equal(t, 4, len(srv.Requests())-before, "the names have 120 KB")
 	assert.Len(t, owned("/home/alice/many"), 35)
 }

@@ -17,8 +17,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// names walks a tree and returns the visited names, which must equal those of fs.WalkDir.
-func names(t *testing.T, f *sandbox.FileSystem, root string) (list []string) {
+// walkedNames returns the names that WalkDir visits, and checks that fs.WalkDir visits the
+// same.
+func walkedNames(t *testing.T, f *sandbox.FileSystem, root string) (list []string) {
 	t.Helper()
 	type visit struct {
 		mode fs.FileMode
@@ -46,7 +47,7 @@ func names(t *testing.T, f *sandbox.FileSystem, root string) (list []string) {
 	return list
 }
 
-// TestWalkDirCosts walks 100 files in 10 directories.
+// TestWalkDirCosts: WalkDir of 100 files in 10 directories takes one request.
 func TestWalkDirCosts(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -73,10 +74,10 @@ func TestWalkDirCosts(t *testing.T) {
 	assert.Equal(t, 1, len(srv.Requests())-begin)
 	begin = len(srv.Requests())
 	require.NoError(t, fs.WalkDir(sb.FS().IOFS(t.Context(), "tree"), ".", func(_ string, _ fs.DirEntry, err error) error { return err }))
-	assert.Equal(t, 12, len(srv.Requests())-begin, "one for each directory, and one for what the root is")
+	assert.Equal(t, 12, len(srv.Requests())-begin, "one request for each directory, and one for the type of the root")
 }
 
-// TestWalkDirFails: fn receives the error of the root, as in fs.WalkDir.
+// TestWalkDirFails: as with fs.WalkDir, fn receives the error about a missing root.
 func TestWalkDirFails(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -103,8 +104,8 @@ func TestWalkDirFails(t *testing.T) {
 	assert.Equal(t, []string{".", ".", ".", ".", "skipped", "z"}, list)
 }
 
-// TestWalkDirOddTrees: if a tree can't be listed in advance, the walk lists each
-// directory and reports its errors.
+// TestWalkDirOddTrees: if one request can't list the whole tree, WalkDir lists each
+// directory separately and reports the errors.
 func TestWalkDirOddTrees(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -117,20 +118,20 @@ func TestWalkDirOddTrees(t *testing.T) {
 	}
 	t.Run("a name is not UTF-8", func(t *testing.T) {
 		run(`mkdir -p odd/a odd/b; touch odd/a/$'\xff' odd/b/x`)
-		assert.Equal(t, []string{".", "a", "a/\xff", "b", "b/x"}, names(t, sb.FS(), "odd"))
+		assert.Equal(t, []string{".", "a", "a/\xff", "b", "b/x"}, walkedNames(t, sb.FS(), "odd"))
 	})
 	t.Run("links", func(t *testing.T) {
 		run(`mkdir -p links/a/b; touch links/a/b/x; ln -s a links/l`)
 		fsys := sb.FS().IOFS(ctx, "links")
-		assert.Equal(t, []string{".", "a", "a/b", "a/b/x", "l"}, names(t, sb.FS(), "links"))
+		assert.Equal(t, []string{".", "a", "a/b", "a/b/x", "l"}, walkedNames(t, sb.FS(), "links"))
 		list, err := fs.ReadDir(fsys, "l/b")
 		require.NoError(t, err)
 		assert.Len(t, list, 1)
 	})
-	t.Run("more than is listed at once", func(t *testing.T) {
+	t.Run("more files than one request lists", func(t *testing.T) {
 		needs.Long(t, "5,400 files")
 		run(`mkdir -p many/{a,b,c}/{d,e}; for d in many/*/*; do (cd $d && touch $(seq 900)); done`)
-		assert.Len(t, names(t, sb.FS(), "many"), 1+3+6+6*900)
+		assert.Len(t, walkedNames(t, sb.FS(), "many"), 1+3+6+6*900)
 	})
 	t.Run("a directory may not be read", func(t *testing.T) {
 		run(`mkdir -p closed/a closed/b closed/c; touch closed/a/x closed/c/x; chmod 0 closed/b; id -u`)
@@ -144,7 +145,7 @@ func TestWalkDirOddTrees(t *testing.T) {
 			return nil
 		}))
 		if _, err := sb.FS().ReadDir(ctx, "closed/b"); err == nil {
-			assert.Empty(t, failed) // no directory is closed to root
+			assert.Empty(t, failed) // root may read each directory
 			return
 		}
 		assert.Equal(t, []string{"b"}, failed)
@@ -152,8 +153,7 @@ func TestWalkDirOddTrees(t *testing.T) {
 	})
 }
 
-// TestIOFSReadsOneDirectory: reading a single directory does not list the whole
-// tree.
+// TestIOFSReadsOneDirectory: fs.ReadDir does not list the whole tree.
 func TestIOFSReadsOneDirectory(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)

@@ -16,8 +16,9 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// TestWrappers: a command that the client wraps writes and returns the same as without
-// the wrapper. Messages of a shell or the loader are not part of its output.
+// TestWrappers: for Binary and Stdin, the client runs a command through a shell. The
+// command's output and exit code are the same as without it, even if the environment
+// makes shells or the loader print messages.
 func TestWrappers(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "bash")
@@ -42,12 +43,12 @@ func TestWrappers(t *testing.T) {
 		{"HOME": "", "LANG": "xx_XX.UTF-8", "BASH_ENV": "/nonexistent", "ENV": "/nonexistent"},
 	}
 	if !needs.Slow() {
-		envs = envs[:1] // a shell and the loader have something to say
+		envs = envs[:1] // makes both the shell and the loader print messages
 	}
 	for _, env := range envs {
 		for where, create := range map[string]*sandbox.CreateOptions{"the command's": nil, "the sandbox's": {Env: env}} {
 			if create == nil && !needs.Slow() {
-				continue // the sandbox's has the same effect
+				continue // the sandbox's environment has the same effect
 			}
 			srv, sb := start(t, create)
 			var own sandbox.Env
@@ -58,7 +59,7 @@ func TestWrappers(t *testing.T) {
 					list = append(list, name+"="+value)
 				}
 			}
-			// The loader's messages contain the process ID.
+			// Ignore the messages of LD_DEBUG, because they contain the process ID.
 			same := func(want, got result, way string) {
 				if env["LD_DEBUG"] != "" {
 					want.stderr, got.stderr = "", ""
@@ -72,8 +73,8 @@ func TestWrappers(t *testing.T) {
 			same(want, cmd(ctx, sb, list, true, nil), "Binary")
 			for _, binary := range []bool{false, true} {
 				withInput := cmd(ctx, sb, list, binary, strings.NewReader("in"))
-				// The loader and bash print the same messages for the shell that opens
-				// the input.
+				// The shell that opens the input makes the loader and bash print their
+				// messages a second time.
 				withInput.stderr = strings.Join(slices.Compact(strings.SplitAfter(withInput.stderr, "\n")), "")
 				same(want, withInput, "input")
 			}
@@ -89,7 +90,7 @@ func TestWrappers(t *testing.T) {
 				require.NoError(t, err)
 				same(want, result{out, errs, done.ExitCode}, "RunCommand")
 			}
-			if srv.Enforces().Users && needs.Slow() { // TestBinary has a user
+			if srv.Enforces().Users && needs.Slow() { // TestBinary also runs commands of a user
 				u, err := sb.CreateUser(ctx, "somebody")
 				require.NoError(t, err)
 				plain, err := u.RunCommand(ctx, "/bin/sh", []string{"-c", script}, &sandbox.CommandOptions{Env: own})
@@ -108,8 +109,8 @@ func TestWrappers(t *testing.T) {
 	}
 }
 
-// TestNoWorkingDirectory: without a working directory, operations on absolute paths work,
-// and the errors of others name the directory.
+// TestNoWorkingDirectory: if the working directory does not exist, operations on absolute
+// paths work. For relative paths, the error names the directory.
 func TestNoWorkingDirectory(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -151,7 +152,7 @@ func TestNoWorkingDirectory(t *testing.T) {
 		}},
 	}
 	if !needs.Slow() {
-		rows = rows[:1] // all begin in one place
+		rows = rows[:1] // the client starts all of these programs in the same way
 	}
 	for _, row := range rows {
 		assert.NoError(t, row.do(), row.name)
