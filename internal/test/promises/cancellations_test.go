@@ -30,27 +30,29 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// canceledCalls returns how many calls a test cancels.
-func canceledCalls(byDay int) int {
+// canceledCalls returns how many calls a test cancels: by default few, and 20 times as many
+// with SANDBOX_SLOW=1.
+func canceledCalls(few int) int {
 	if needs.Slow() {
-		return 20 * byDay
+		return 20 * few
 	}
-	return byDay
+	return few
 }
 
-// moody is an API that responds after a random time, sometimes with a fault, or not at all.
-type moody struct {
+// randomAPI is an API that responds after a random time. Sometimes it responds with a fault
+// or not at all.
+type randomAPI struct {
 	mu  sync.Mutex
 	rng *rand.Rand
 }
 
-func (m *moody) draw(n int) int {
+func (m *randomAPI) draw(n int) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.rng.IntN(n)
 }
 
-func (m *moody) RoundTrip(req *http.Request) (*http.Response, error) {
+func (m *randomAPI) RoundTrip(req *http.Request) (*http.Response, error) {
 	waited := testkit.IsRun(req) && req.GetBody != nil && bytes.Contains(bodyOf(req), []byte(`"wait":true`))
 	if req.Body != nil {
 		go func() { _, _ = io.Copy(io.Discard, req.Body) }()
@@ -112,7 +114,7 @@ func bodyOf(req *http.Request) []byte {
 	return text
 }
 
-// pauseFor waits for d, and reports whether the context has not ended by then.
+// pauseFor waits for d. It returns early, with false, if the context ends.
 func pauseFor(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -122,10 +124,10 @@ func pauseFor(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// TestRandomCancellations calls methods at random and cancels each call at a random
-// moment, while the API responds, breaks off or goes silent at random: each returns
-// within a second of its context's end, or of the time that is documented for it,
-// and leaves no goroutine behind. The fake clock decides.
+// TestRandomCancellations calls random methods of a random API, and cancels each call at a
+// random moment. The call returns within a second after the end of its context, or after
+// the documented additional time, and leaves no goroutine behind. The test uses a fake
+// clock.
 func TestRandomCancellations(t *testing.T) {
 	t.Parallel()
 	names, seed := callsWithContext(t), testkit.Seed(t)
@@ -137,7 +139,7 @@ func TestRandomCancellations(t *testing.T) {
 		t.Run(fmt.Sprintf("%d %s", i, name), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				typ, method, _ := strings.Cut(name, ".")
-				all := handles(t, &moody{rng: rng})
+				all := handles(t, &randomAPI{rng: rng})
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				after := time.Duration(rng.IntN(3000)) * time.Millisecond
@@ -145,12 +147,12 @@ func TestRandomCancellations(t *testing.T) {
 				time.AfterFunc(after, cancel)
 				callByName(ctx, t, all, typ, method, true)
 				over := time.Since(begin) - after
-				limit := time.Second + allowed(typ, method)
+				limit := time.Second + additionalTime(typ, method)
 				if strings.HasPrefix(method, "ReadFile") || strings.HasPrefix(method, "DownloadFile") {
-					limit = 5 * time.Second // it may be asking for the size, by a command
+					limit = 5 * time.Second // for the command that gets the file's size
 				}
 				if method == "AppendFile" {
-					limit += 2 * time.Second // to remove its temporary files
+					limit += 2 * time.Second // for the removal of temporary files
 				}
 				assert.LessOrEqual(t, over, limit)
 				if ctx.Err() != nil {
@@ -160,17 +162,17 @@ func TestRandomCancellations(t *testing.T) {
 					late++
 				}
 				cancel()
-				time.Sleep(10 * time.Second) // if a file is not closed, the request for its size ends as a command does
+				time.Sleep(10 * time.Second) // until the command that gets the size of an open file has ended
 			})
 		})
 		require.False(t, t.Failed(), "seed %d, call %d", seed, i)
 	}
 	assert.Greater(t, canceled, n/4)
-	t.Logf("seed %d: %d calls, %d of them canceled, %d back more than a second after that", seed, n, canceled, late)
+	t.Logf("seed %d: %d calls, %d of them canceled, %d returned more than a second later", seed, n, canceled, late)
 }
 
-// TestCancellationsOfProcesses cancels calls at random moments on the emulator:
-// each returns, and every command that it had to kill has ended.
+// TestCancellationsOfProcesses uses the emulator and cancels calls at random moments. Each
+// call returns, and has ended the commands that it must kill.
 func TestCancellationsOfProcesses(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.LightStart(t, testkit.Lasting(nil))
@@ -184,7 +186,7 @@ func TestCancellationsOfProcesses(t *testing.T) {
 	require.NoError(t, sb.FS().WriteFile(t.Context(), "large", make([]byte, 4<<20), 0o644))
 	var calls, canceled, unknown atomic.Int64
 	var mu sync.Mutex
-	killed := map[string]error{} // the errors of calls, by the marks of commands that must have ended
+	killed := map[string]error{} // the errors of calls that must have killed a command, by its mark
 	n, workers := canceledCalls(12), 4
 	var group sync.WaitGroup
 	for w := range workers {
@@ -193,7 +195,7 @@ func TestCancellationsOfProcesses(t *testing.T) {
 			for i := w; i < n; i += workers {
 				rng := rand.New(rand.NewPCG(seed, uint64(i)))
 				k := cancelKinds[rng.IntN(len(cancelKinds))]
-				if i < 3 { // these run commands that have to be killed
+				if i < 3 { // the first kinds run commands that must be killed
 					k = cancelKinds[i]
 				}
 				mark := fmt.Sprintf("SANDBOX_TEST_CANCELED=%d-%d-%d", os.Getpid(), seed, i)
@@ -223,7 +225,7 @@ func TestCancellationsOfProcesses(t *testing.T) {
 				}
 				switch {
 				case errors.Is(err, sandbox.ErrOutcomeUnknown), errors.Is(err, sandbox.ErrChildren):
-					unknown.Add(1) // the time for the kill was too short on a busy machine
+					unknown.Add(1) // the machine was too busy for the kill to succeed in time
 				case k.kills:
 					mu.Lock()
 					killed[mark] = err
@@ -241,12 +243,12 @@ func TestCancellationsOfProcesses(t *testing.T) {
 	t.Logf("seed %d: %d calls, %d of them canceled, %d unknown; %d commands killed", seed, calls.Load(), canceled.Load(), unknown.Load(), len(killed))
 }
 
-// cancelCall has the arguments of a call.
+// cancelCall contains the arguments of a call to cancel.
 type cancelCall struct {
 	c    *sandbox.Client
 	sb   *sandbox.Sandbox
-	mark string // a variable of the environment
-	name string // of its own
+	mark string // a variable in the environment of the call's commands
+	name string // unique for each call
 	dir  string
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// TestMaxRateLimitWait: a request waits for the reset of a spent limit as long as the option permits.
+// TestMaxRateLimitWait: a request waits at most MaxRateLimitWait for the reset of a used-up limit.
 func TestMaxRateLimitWait(t *testing.T) {
 	t.Parallel()
 	for longest, sent := range map[time.Duration]int{0: 2, 10 * time.Second: 1, time.Hour: 2, -1: 2} {
@@ -48,7 +48,7 @@ func TestMaxRateLimitWait(t *testing.T) {
 	}
 }
 
-// TestReattachLimit: the client tries to repair a stream for as long as the option permits.
+// TestReattachLimit: the client gives up repairing a stream after the time that Reattach permits.
 func TestReattachLimit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestClientOptionsOfARequest(t *testing.T) {
 	assert.Contains(t, log.String(), "get sandbox")
 	assert.Contains(t, log.String(), "rateRemaining=7 rateLimit=10")
 	assert.Len(t, events.Ended("request"), 1)
-	assert.Len(t, events.Ended(), 2, "with the operation")
+	assert.Len(t, events.Ended(), 2, "one event for the request and one for the operation")
 }
 
 // TestWriterProgress: a FileWriter reports how much it has written.

@@ -25,8 +25,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// unnamed are the operations whose response does not name its object: the client can't tell
-// it from the response to another request. The value is the reason.
+// unnamed lists the operations whose response does not name its object, each with the
+// reason. The client can't detect that such a response belongs to another request.
 var unnamed = map[*api.Op]string{
 	api.CreateSandbox:   "the service may choose the name",
 	api.CreateRuntime:   "the service may choose the name",
@@ -43,8 +43,8 @@ var unnamed = map[*api.Op]string{
 	api.CommandLogs:     "the response is only content",
 }
 
-// TestCrossedResponses gives each operation of the table the response to the same
-// operation on another object, as a gateway that mixes up two connections does. The client
+// TestCrossedResponses calls each operation of api.Table while a gateway mixes up two
+// connections: the response belongs to the same operation on another object. The client
 // treats it like a lost response. All rows use the same two worlds, one after another.
 func TestCrossedResponses(t *testing.T) {
 	t.Parallel()
@@ -71,7 +71,7 @@ func crossResponse(t *testing.T, srv *sandboxtest.Server, w, twin *lostWorld, op
 		if !is(req) || crossed.Add(1) > 1 {
 			return next.RoundTrip(req)
 		}
-		theirs := w.twins(t, req, twin)
+		theirs := w.requestOfTwin(t, req, twin)
 		mine, err := next.RoundTrip(req)
 		if err != nil {
 			return nil, err
@@ -79,7 +79,7 @@ func crossResponse(t *testing.T, srv *sandboxtest.Server, w, twin *lostWorld, op
 		mine.Body.Close()
 		resp, err := next.RoundTrip(theirs)
 		if assert.NoError(t, err) {
-			assert.Equal(t, mine.StatusCode, resp.StatusCode, "of the twin")
+			assert.Equal(t, mine.StatusCode, resp.StatusCode, "the status of the response to the twin")
 		}
 		return resp, err
 	})
@@ -107,9 +107,9 @@ func crossResponse(t *testing.T, srv *sandboxtest.Server, w, twin *lostWorld, op
 	}
 }
 
-// TestCrossedCommands lets a gateway exchange the responses to two commands that
-// start at the same time: each caller gets its own command's output, and the
-// client continues to choose IDs.
+// TestCrossedCommands: a gateway exchanges the responses to two commands that start at the
+// same time. Each caller gets the output of its own command, and the client continues to
+// choose IDs.
 func TestCrossedCommands(t *testing.T) {
 	t.Parallel()
 	ways := map[string]func(context.Context, *sandbox.Sandbox, string) (string, error){
@@ -175,9 +175,9 @@ func TestCrossedCommands(t *testing.T) {
 	}
 }
 
-// TestCrossedAndUnreachable: a start gets the response to another one, and the lookup
-// fails. The outcome is unknown, the client does not take the other command for its own,
-// and it continues to choose IDs.
+// TestCrossedAndUnreachable: a start gets the response to another start, and the lookup of
+// the command fails. The client returns ErrOutcomeUnknown and not the other command, and
+// continues to choose IDs.
 func TestCrossedAndUnreachable(t *testing.T) {
 	t.Parallel()
 	srv := testkit.LightServer(t)
@@ -226,14 +226,14 @@ func TestCrossedAndUnreachable(t *testing.T) {
 		assert.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, name)
 		_, err = sb.StartCommand(t.Context(), "true", nil, nil)
 		assert.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, name)
-		assert.Equal(t, before+2, chosen.Load(), "%s: the client has given up IDs", name)
+		assert.Equal(t, before+2, chosen.Load(), "%s: the client has stopped choosing IDs", name)
 	}
 	assert.Positive(t, looks.Load())
 }
 
-// TestDoubleWithOwnIDs: a test double of the API gives commands IDs of its own and does
-// not support lookups. Commands start nevertheless, and the client chooses no more IDs
-// after the second.
+// TestDoubleWithOwnIDs: a test double of the API ignores the client's IDs, chooses others,
+// and does not support lookups. Commands start nevertheless. After the second one, the
+// client stops choosing IDs.
 func TestDoubleWithOwnIDs(t *testing.T) {
 	t.Parallel()
 	var chosen, looks atomic.Int64
@@ -271,8 +271,8 @@ type swapper struct {
 	next  http.RoundTripper
 	is    func(*http.Request) bool
 	mu    sync.Mutex
-	first chan *http.Response // of the first one
-	other chan *http.Response // of the second one
+	first chan *http.Response // the response to the first request
+	other chan *http.Response // the response to the second request
 	count int
 }
 
@@ -303,7 +303,7 @@ func (s *swapper) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// newTwin creates the world of another user.
+// newTwin creates a second world, whose objects have other names.
 func newTwin(t *testing.T, c *sandbox.Client) *lostWorld {
 	t.Helper()
 	kept, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "twinkept"})
@@ -319,8 +319,8 @@ func newTwin(t *testing.T, c *sandbox.Client) *lostWorld {
 	return twin
 }
 
-// twins returns the same request for the twin's objects.
-func (w *lostWorld) twins(t *testing.T, req *http.Request, twin *lostWorld) *http.Request {
+// requestOfTwin returns the same request for the twin's objects.
+func (w *lostWorld) requestOfTwin(t *testing.T, req *http.Request, twin *lostWorld) *http.Request {
 	theirs := req.Clone(req.Context())
 	names := strings.NewReplacer(
 		w.cmd.ID(), twin.cmd.ID(), w.sb.CurrentSession().ID(), twin.sb.CurrentSession().ID(), w.snapshot, twin.snapshot,

@@ -28,33 +28,33 @@ import (
 type cutter struct {
 	next http.RoundTripper
 	mu   sync.Mutex
-	// plan says what happens to the next streams; later ones are complete.
+	// plan contains the cuts of the next streams. Later streams are complete.
 	plan []cut
-	// stream holds what has passed of the last stream of a waited command.
+	// stream contains the last uncut stream of a waited command.
 	stream []byte
 }
 
 func (c *cutter) client() *http.Client { return &http.Client{Transport: c} }
 
-// lastStream returns the length of the last stream of a waited command.
+// lastStream returns the length of stream.
 func (c *cutter) lastStream() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return int64(len(c.stream))
 }
 
-// firstRecord returns the length of its first record.
+// firstRecord returns the length of the first record of stream.
 func (c *cutter) firstRecord() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return int64(bytes.IndexByte(c.stream, '\n') + 1)
 }
 
-// cut is what happens to one stream.
+// cut says how one stream breaks.
 type cut struct {
-	after  int64 // bytes that pass first
-	how    error // the error that reading returns then; io.EOF is a clean end
-	status int   // instead of a stream: a response with this status
+	after  int64 // the number of bytes before the cut
+	how    error // the error of the next Read; io.EOF ends the stream properly
+	status int   // if not 0, the response has this status and no stream
 }
 
 var (
@@ -70,7 +70,7 @@ func (c *cutter) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !logs && !(req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/cmd")) {
 		return c.next.RoundTrip(req)
 	}
-	// Only streams can be cut: the request for the detached form has another body.
+	// Cut only streams. A start gets one if it asks to wait for the command.
 	if !logs {
 		body, err := req.GetBody()
 		if err != nil {
@@ -83,7 +83,7 @@ func (c *cutter) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	c.mu.Lock()
 	var now *cut
-	// A refusal of the start would not be a cut.
+	// Apply a status only to logs: a start with this status would not have run the command.
 	if len(c.plan) > 0 && (c.plan[0].status == 0 || logs) {
 		now, c.plan = &c.plan[0], c.plan[1:]
 	}
@@ -127,7 +127,7 @@ func (b *cutBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// recordedBody records what passes.
+// recordedBody records a stream in the cutter.
 type recordedBody struct {
 	io.ReadCloser
 	cutter *cutter
@@ -176,9 +176,8 @@ func cutSandbox(t *testing.T) (*sandboxtest.Server, *sandbox.Sandbox, *cutter) {
 	return srv, sb, cuts
 }
 
-// script is a command with output on both streams, characters of one to four
-// bytes, and an exit code of its own. Its output is known from a run without
-// cuts.
+// script is a command with output on both streams, characters of one to four bytes, and an
+// exit code other than 0.
 type script struct {
 	args           []string
 	stdout, stderr string
@@ -206,7 +205,7 @@ func bigScript(n int) script {
 	return script{args: []string{"-c", args}, stdout: out.String(), stderr: errs.String(), code: 7}
 }
 
-// run runs the script waited with writers, and checks its whole result.
+// run runs the script as a waited command with writers, and checks the output and exit code.
 func (s script) run(t *testing.T, sb *sandbox.Sandbox, why string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -222,8 +221,8 @@ func (s script) check(t *testing.T, why, stdout, stderr string, code int) {
 	require.Equal(t, s.code, code, "%s: exit code", why)
 }
 
-// TestExactlyOnceWaited cuts the stream of a waited command at every offset
-// after its first record, in every way.
+// TestExactlyOnceWaited cuts the stream of a waited command at every offset after its
+// first record, with each error. The caller gets all of the output, once.
 func TestExactlyOnceWaited(t *testing.T) {
 	t.Parallel()
 	_, sb, cuts := cutSandbox(t)
@@ -234,7 +233,7 @@ func TestExactlyOnceWaited(t *testing.T) {
 	require.Greater(t, size, first)
 	step := int64(1)
 	if !needs.Slow() {
-		step = 23 // no multiple of how many ways there are
+		step = 23 // not a multiple of len(cutErrors), so that the errors vary
 	}
 	for at := first; at <= size; at += step {
 		how := cutErrors[at%int64(len(cutErrors))]
@@ -243,18 +242,18 @@ func TestExactlyOnceWaited(t *testing.T) {
 	}
 }
 
-// TestExactlyOnceLogs cuts the log of a running command, and that of one that
-// has ended before the repair, at every offset.
+// TestExactlyOnceLogs cuts the log of a command at every offset. The command is still
+// running at the cut, or ends before the client repairs the log.
 func TestExactlyOnceLogs(t *testing.T) {
 	t.Parallel()
 	_, sb, cuts := cutSandbox(t)
 	s := smallScript()
-	// After its output, the command waits for a file, so that a clean cut of its log
-	// differs from its end.
+	// After its output, the command waits for a file. So the log has not ended when the
+	// cut comes, even if the cut looks like an end.
 	hold := []string{"-c", strings.Replace(s.args[1], "exit 3", "while [ ! -e go ]; do sleep 0.1; done; exit 3", 1)}
 	cmd, err := sb.StartCommand(t.Context(), "bash", hold, nil)
 	require.NoError(t, err)
-	size := int64(len(s.stdout) + len(s.stderr)) // the log is longer than that
+	size := int64(len(s.stdout) + len(s.stderr)) // the minimum size of the log, which contains these as JSON
 	for at := int64(0); at <= size; at += 3 {
 		how := cutErrors[at%int64(len(cutErrors))]
 		cuts.set(cut{after: at, how: how}, cut{status: 502}, cut{after: at / 2, how: errReset})
@@ -283,9 +282,8 @@ func TestExactlyOnceLogs(t *testing.T) {
 	assert.Equal(t, s.stdout, out)
 }
 
-// TestExactlyOnceRandom makes 2,000 cuts at random places of larger streams,
-// several in each: of waited commands, of output copied to writers, and of
-// logs.
+// TestExactlyOnceRandom cuts larger streams at random places, several times each: those of
+// waited commands, of output that is copied to writers, and of logs.
 func TestExactlyOnceRandom(t *testing.T) {
 	t.Parallel()
 	_, sb, cuts := cutSandbox(t)
@@ -330,8 +328,7 @@ func TestExactlyOnceRandom(t *testing.T) {
 	}
 }
 
-// TestReattachGivesUp: a stream that can't be repaired is an error that names
-// the command.
+// TestReattachGivesUp: if the client can't repair a stream, the error has the command's ID.
 func TestReattachGivesUp(t *testing.T) {
 	t.Parallel()
 	srv := testkit.LightServer(t)
@@ -362,9 +359,9 @@ func TestReattachGivesUp(t *testing.T) {
 	assert.Equal(t, "out\n", out)
 }
 
-// TestCutBeforeTheCommand: when a stream breaks before the command is known,
-// the command is found by its ID; without an ID the outcome is unknown. Nothing
-// is sent again.
+// TestCutBeforeTheCommand: a stream breaks within its first record, which describes the
+// command. If the client has chosen the ID, it finds the command by the ID. Otherwise it
+// returns ErrOutcomeUnknown. It never sends the start again.
 func TestCutBeforeTheCommand(t *testing.T) {
 	t.Parallel()
 	srv, sb, cuts := cutSandbox(t)
@@ -390,10 +387,10 @@ func TestCutBeforeTheCommand(t *testing.T) {
 	assert.Equal(t, 2*len(cutErrors), testkit.Count(srv, sandboxtest.RunCommand))
 }
 
-// TestAtMostOnce runs commands that each append a line to a file, while three
-// times in ten the API executes a request and then returns 502 or drops the
-// connection: no line appears twice. With IDs, every command is known to have
-// run; without, the missing lines are those of failed commands.
+// TestAtMostOnce runs commands that each append a line to a file. After three of ten
+// starts, the API returns 502 or drops the connection. No line appears twice. If the
+// client chooses the IDs, it knows that all commands have run. Otherwise some calls return
+// ErrOutcomeUnknown, and the other lines are in the file.
 func TestAtMostOnce(t *testing.T) {
 	for name, serverIDs := range map[string]bool{"with IDs": false, "without": true} {
 		t.Run(name, func(t *testing.T) {
@@ -418,7 +415,7 @@ func atMostOnce(t *testing.T, serverIDs bool) {
 	var (
 		group sync.WaitGroup
 		mu    sync.Mutex
-		known = map[string]bool{} // line: whether its command is known to have run
+		known = map[string]bool{} // for each line, whether the call has reported that its command ran
 	)
 	for worker := range 8 {
 		group.Go(func() {
@@ -439,7 +436,7 @@ func atMostOnce(t *testing.T, serverIDs bool) {
 	counts := lines(t, sb)
 	unknown := 0
 	for line, ran := range known {
-		assert.LessOrEqual(t, counts[line], 1, "%s stands more than once", line)
+		assert.LessOrEqual(t, counts[line], 1, "%s is in the file more than once", line)
 		if ran {
 			assert.Equal(t, 1, counts[line], "%s was reported as run", line)
 		} else {
@@ -447,10 +444,10 @@ func atMostOnce(t *testing.T, serverIDs bool) {
 		}
 	}
 	if serverIDs {
-		assert.Positive(t, unknown, "there were faults")
+		assert.Positive(t, unknown, "no fault occurred")
 	} else {
 		assert.Zero(t, unknown, "commands with an unknown outcome")
-		assert.Positive(t, looks, "there were faults")
+		assert.Positive(t, looks, "no fault occurred")
 	}
 	t.Logf("%d commands, %d with an unknown outcome, %d ran twice", total, unknown, twice(counts))
 }
@@ -493,8 +490,8 @@ func waitAll(ctx context.Context, sb *sandbox.Sandbox) error {
 	return nil
 }
 
-// read returns a file's content, using a command that is repeated until it
-// succeeds in spite of the faults.
+// read returns a file's content. Because of the faults, it repeats the command that prints
+// it until this succeeds.
 func read(t *testing.T, sb *sandbox.Sandbox, path string) string {
 	t.Helper()
 	for {

@@ -23,15 +23,16 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// cutsEnv is the number of places at which TestCutResponses cuts each response, in each
-// framing. Without it, the test cuts each response once, in a random framing.
+// cutsEnv names the variable with the number of places at which TestCutResponses cuts each
+// response, in each framing. Without it, the test cuts each response once, in a random
+// framing.
 const cutsEnv = "SANDBOX_CUTS"
 
 // cutFraming is how a proxy frames a response whose body it cuts.
 type cutFraming struct {
 	name            string
 	http2, measured bool
-	clean           bool // the response ends as if it were whole
+	clean           bool // the response ends as if it were complete
 }
 
 var cutFramings = []cutFraming{
@@ -42,17 +43,17 @@ var cutFramings = []cutFraming{
 	{name: "over HTTP2, and ends", http2: true, clean: true},
 }
 
-// cutProxy is a proxy that cuts the body of one response. Streams pass as they
-// arrive.
+// cutProxy is a proxy that cuts the body of one response. It forwards each piece of a
+// stream when it arrives.
 type cutProxy struct {
 	cutFraming
 	next   http.RoundTripper
 	target *url.URL
-	client *sandbox.Client // which goes through it
+	client *sandbox.Client // a client that uses the proxy
 
 	mu    sync.Mutex
-	is    func(*http.Request) bool // the operation
-	at    float64                  // where, as a fraction of the body; of a stream, of its first record
+	match func(*http.Request) bool // reports whether to cut the response to a request
+	at    float64                  // the place, as a fraction of the body or of a stream's first record
 	armed bool
 	said  string
 }
@@ -66,7 +67,7 @@ func (p *cutProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer resp.Body.Close()
 	p.mu.Lock()
-	cuts := p.armed && p.is(r)
+	cuts := p.armed && p.match(r)
 	p.armed = p.armed && !cuts
 	p.mu.Unlock()
 	for name, values := range resp.Header {
@@ -114,7 +115,7 @@ func (p *cutProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// newCutProxy returns a proxy before the server.
+// newCutProxy starts a proxy in front of the server.
 func newCutProxy(t *testing.T, srv *sandboxtest.Server, f cutFraming) *cutProxy {
 	t.Helper()
 	target, err := url.Parse(srv.URL)
@@ -140,10 +141,10 @@ func newCutProxy(t *testing.T, srv *sandboxtest.Server, f cutFraming) *cutProxy 
 	return p
 }
 
-// TestCutResponses cuts the response to each operation of the table at a random place of
-// its body. A real proxy does that, in one of five framings. The client retries the
-// operation, looks up its result, or reports an unknown outcome, as if no response had
-// arrived. All rows use the same world, one after another.
+// TestCutResponses calls each operation of api.Table through a real proxy, which cuts the
+// response at a random place of its body, in one of five framings. As if no response had
+// arrived, the client retries the operation, looks up its result, or returns
+// ErrOutcomeUnknown. All rows use the same world, one after another.
 func TestCutResponses(t *testing.T) {
 	t.Parallel()
 	rows, rng, each := lostResponses(), rand.New(rand.NewPCG(testkit.Seed(t), 0)), 0
@@ -179,26 +180,26 @@ func cutResponse(t *testing.T, srv *sandboxtest.Server, w *lostWorld, op *api.Op
 	w.c.Bind(w.drive)
 	before := testkit.Count(srv, row.op)
 	p.mu.Lock()
-	p.is, p.at, p.armed = isOp(op), at, true
+	p.match, p.at, p.armed = isOp(op), at, true
 	p.mu.Unlock()
 	err := row.call(t.Context(), w)
 	sent := testkit.Count(srv, row.op) - before
 	if undo := undos()[op]; undo != nil {
-		defer func() { assert.NoError(t, undo(t.Context(), w)) }() // when p.mu is free
+		defer func() { assert.NoError(t, undo(t.Context(), w)) }() // runs after p.mu is unlocked
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	require.False(t, p.armed, "nothing was cut")
+	require.False(t, p.armed, "the proxy cut no response")
 	switch {
 	case row.unknown:
 		require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, p.said)
-	case op == api.ReadFile: // what was read can't be taken back
+	case op == api.ReadFile: // the caller has read a part already, so the client can't retry
 		require.Error(t, err, p.said)
 		return
 	default:
 		require.NoError(t, err, p.said)
 	}
-	if op == api.CommandLogs { // its first record may have come
+	if op == api.CommandLogs { // the first record may have arrived whole
 		assert.LessOrEqual(t, sent, row.sent, p.said)
 		return
 	}

@@ -24,11 +24,11 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// tally counts the outcomes of the calls.
+// tally records the outcomes of the calls.
 type tally struct {
 	mu       sync.Mutex
 	counts   map[string]int
-	outcomes map[string]string // of calls, by the name of the command
+	outcomes map[string]string // by the names of the commands
 	calls    map[string]*fireCall
 }
 
@@ -46,14 +46,14 @@ func (c *fireCall) script() (name string, args []string, out, errs string) {
 	const body = `echo "$0" >> lines; i=0; `
 	var o, e strings.Builder
 	switch c.rng.IntN(8) {
-	case 0: // bytes
+	case 0: // single bytes
 		n := 1 + c.rng.IntN(300)
 		for range n {
 			o.WriteString("x")
 			e.WriteString("y")
 		}
 		return name, []string{"-c", body + `while [ $i -lt $1 ]; do printf x; printf y >&2; i=$((i+1)); done; exit 3`, name, fmt.Sprint(n)}, o.String(), e.String()
-	case 1: // one line, which a record may hold a part of
+	case 1: // one line, which may be split between records
 		n := 1 + c.rng.IntN(30_000)
 		return name, []string{"-c", body + `printf '%0*d' $1 7; exit 3`, name, fmt.Sprint(n)}, strings.Repeat("0", n-1) + "7", ""
 	default:
@@ -107,7 +107,7 @@ func (f *fire) run(ctx context.Context, c *fireCall, args []string) (out, errs s
 		}
 		done, err := cmd.Wait(ctx)
 		if err != nil {
-			_ = cmd.WaitOutput(ctx) // until then it writes to the buffers
+			_ = cmd.WaitOutput(ctx) // wait until nothing writes to the buffers
 		}
 		return finish(done, err)
 	case 2, 3:
@@ -163,7 +163,7 @@ func piped(cmd *sandbox.Cmd, o, e *bytes.Buffer) error {
 		return err
 	}
 	var group sync.WaitGroup
-	group.Go(func() { _, _ = o.ReadFrom(stdout) }) // Wait has the error
+	group.Go(func() { _, _ = o.ReadFrom(stdout) }) // Wait returns the error
 	group.Go(func() { _, _ = e.ReadFrom(stderr) })
 	group.Wait()
 	return cmd.Wait()
@@ -188,14 +188,14 @@ func (f *fire) command(t *testing.T, y *tally, n int) {
 	case err == nil && code == 3:
 		said = "has run"
 		if out != wantOut || errs != wantErrs {
-			t.Errorf("%s: %d of %d bytes of standard output and %d of %d of standard error, or others, and no error", name, len(out), len(wantOut), len(errs), len(wantErrs))
+			t.Errorf("%s: no error, but wrong output: %d of %d bytes of standard output and %d of %d of standard error", name, len(out), len(wantOut), len(errs), len(wantErrs))
 		}
 	case errors.Is(err, sandbox.ErrOutcomeUnknown):
-		said = "is unknown" // its request broke off, came too late, or the session ended
+		said = "is unknown" // the connection broke, the request arrived too late, or the session ended
 	case !c.disturbed():
 		t.Errorf("%s: exit code %d, %v\n%s", name, code, err, c)
 	case !strings.HasPrefix(wantOut, out) || !strings.HasPrefix(wantErrs, errs):
-		t.Errorf("%s: the output is not the beginning of what it prints", name)
+		t.Errorf("%s: the output is not the beginning of the expected output", name)
 	case err == nil:
 		said = "was killed with its session"
 	}
@@ -207,8 +207,8 @@ func (f *fire) command(t *testing.T, y *tally, n int) {
 }
 
 // cancel starts a command with KillOnCancel, ends the context at a random moment, and
-// checks that the command ends. It need not if the start arrived after the call's last
-// lookup, or if the call has used up its time limit.
+// checks that the command ends. The command may continue if its start arrived after the
+// call's last lookup, or if the call took as long as its time limit.
 func (f *fire) cancel(ctx context.Context, t *testing.T, c *fireCall, name string, over func()) {
 	limited, cancel := context.WithTimeout(ctx, time.Duration(c.rng.IntN(100))*time.Millisecond)
 	defer cancel()
@@ -230,12 +230,12 @@ func (f *fire) cancel(ctx context.Context, t *testing.T, c *fireCall, name strin
 	}
 	cmd, err := c.box.direct.GetCommand(t.Context(), name)
 	if errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, sandbox.ErrStopped) {
-		return // it has not started, or has ended with its session
+		return // the command has not started, or has ended with its session
 	}
 	if !assert.NoError(t, err) {
 		return
 	}
-	if c.wasTooLate() || took >= 3*time.Second { // the documented limits were reached
+	if c.wasTooLate() || took >= 3*time.Second { // the documentation allows that the command continues
 		err := cmd.Kill(t.Context())
 		assert.True(t, err == nil || errors.Is(err, sandbox.ErrStopped) || errors.Is(err, os.ErrProcessDone), "%s: %v", name, err)
 		return
@@ -244,16 +244,16 @@ func (f *fire) cancel(ctx context.Context, t *testing.T, c *fireCall, name strin
 	defer done()
 	if _, err := cmd.Wait(patience); patience.Err() != nil {
 		f.left.Add(1)
-		t.Errorf("%s should have been killed, but still runs: %v", name, err)
-		_ = cmd.Kill(t.Context()) // it would disturb the other calls
+		t.Errorf("%s was not killed and is still running: %v", name, err)
+		_ = cmd.Kill(t.Context()) // don't let it disturb the other calls
 	}
 }
 
-// TestCommandsUnderFire runs commands in many sandboxes through each of the client's
-// methods, while connections break, requests arrive late, sessions end and readers are
-// slow. Each sandbox keeps a record of the commands that it runs: none runs twice, each
-// that the client reports as run is there, and its output is right to the byte. A command
-// that has to be killed has ended.
+// TestCommandsUnderFire runs commands in many sandboxes with each of the client's methods,
+// while connections break, requests arrive late, sessions end and readers are slow. Each
+// command records its name in a file in the sandbox. No command runs twice. If the client
+// reports that a command has run, it has, and all of its output is right. Commands that
+// the client must kill have ended.
 func TestCommandsUnderFire(t *testing.T) {
 	for name, c := range map[string]struct {
 		http2       bool
@@ -276,20 +276,20 @@ func TestCommandsUnderFire(t *testing.T) {
 				for name, n := range counts {
 					if n > 1 {
 						twice++
-						t.Errorf("%s ran %d times: its call says that it %s:\n%s", name, n, y.outcomes[name], y.calls[name])
+						t.Errorf("%s ran %d times: according to its call, it %s:\n%s", name, n, y.outcomes[name], y.calls[name])
 					}
 				}
 				for n := i; n < size; n += len(f.boxes) {
 					name := fmt.Sprintf("call-%05d", n)
 					if y.outcomes[name] == "has run" && counts[name] == 0 {
 						lost++
-						t.Errorf("%s did not run, and no error", name)
+						t.Errorf("%s did not run, but its call returned no error", name)
 					}
 				}
 			}
 			least := size / 2
 			if size < 50 {
-				least = size / 3 // with few calls, chance may spoil more than half
+				least = size / 3 // with few calls, more than half may fail by chance
 			}
 			assert.Greater(t, y.counts["has run"], least)
 			t.Logf("%s; commands: %v; %d slow readers; ran twice: %d, lost: %d, left running: %d; %v", f, y.counts, f.slow.Load(), twice, lost, f.left.Load(), time.Since(began).Round(time.Second))
@@ -297,7 +297,7 @@ func TestCommandsUnderFire(t *testing.T) {
 	}
 }
 
-// String summarizes what happened.
+// String summarizes the faults so far.
 func (f *fire) String() string {
 	return fmt.Sprintf("%d requests on %d connections, %d cuts, %d late deliveries, %d stops by others, %d sessions timed out",
 		f.requests.Load(), f.conns.Load(), f.cuts.Load(), f.late.Load(), f.stops.Load(), f.expiries.Load())
@@ -355,14 +355,14 @@ func (f *fire) file(t *testing.T, y *tally, dir string, known []byte, n int) {
 	over()
 	assert.False(t, hangs, "%s of %s: %v", kind, name, errHangs)
 	if err != nil && !c.disturbed() && !c.wasHeld() {
-		y.add("failed for the network alone")
+		y.add("failed because of the network alone")
 		t.Logf("%s of %s: %v", kind, name, err)
 	}
 	var got []byte
 	var gotErr error
 	switch kind {
 	case "write":
-		for { // more sessions may end
+		for { // another session may end during the read
 			if got, gotErr = c.box.direct.FS().ReadFile(t.Context(), name); !errors.Is(gotErr, sandbox.ErrStopped) {
 				break
 			}
@@ -374,7 +374,7 @@ func (f *fire) file(t *testing.T, y *tally, dir string, known []byte, n int) {
 			y.outcomes[string(data)] = fmt.Sprint("failed: ", err)
 		}
 		y.mu.Unlock()
-		got = data // it is checked at the end
+		got = data // TestFilesUnderFire checks it at the end
 	case "download":
 		got, gotErr = os.ReadFile(local)
 	default:
@@ -382,21 +382,21 @@ func (f *fire) file(t *testing.T, y *tally, dir string, known []byte, n int) {
 	}
 	switch {
 	case err == nil && !(gotErr == nil && bytes.Equal(got, data)):
-		t.Errorf("%s of %s: %d of %d bytes (%v), and no error", kind, name, len(got), len(data), gotErr)
+		t.Errorf("%s of %s: no error, but wrong content: %d of %d bytes (%v)", kind, name, len(got), len(data), gotErr)
 	case err == nil:
 		y.add(kind + ": done")
 		return
 	case gotErr == nil && !bytes.Equal(got, data) && !(kind == "download" && bytes.Equal(got, old)):
-		t.Errorf("%s of %s: a part of %d bytes of %d, and %v", kind, name, len(got), len(data), err)
+		t.Errorf("%s of %s: the failed call has left a part of %d bytes of %d: %v", kind, name, len(got), len(data), err)
 	case gotErr != nil && !errors.Is(gotErr, fs.ErrNotExist):
 		t.Errorf("%s of %s: %v", kind, name, gotErr)
 	}
 	y.add(kind + ": failed")
 }
 
-// TestFilesUnderFire writes, appends to and downloads files under the same conditions. A
-// file that the client reports as written is there, once. A call that fails leaves no
-// part of one.
+// TestFilesUnderFire writes, appends to and downloads files under the same conditions. If
+// the client reports success, the data is there, once. A call that fails leaves no partial
+// file.
 func TestFilesUnderFire(t *testing.T) {
 	t.Parallel()
 	began, size := time.Now(), fireSize(t)/20
@@ -418,21 +418,21 @@ func TestFilesUnderFire(t *testing.T) {
 		}
 	}
 	for line, n := range times {
-		assert.Equal(t, 1, n, "%.16q: times that it was appended", line)
-		assert.Contains(t, y.outcomes, line, "%.16q is torn", line)
+		assert.Equal(t, 1, n, "%.16q: the number of times it was appended", line)
+		assert.Contains(t, y.outcomes, line, "%.16q is only a part of an appended line", line)
 	}
 	for line, said := range y.outcomes {
-		assert.False(t, said == "was written" && times[line] == 0, "%.16q is not there", line)
+		assert.False(t, said == "was written" && times[line] == 0, "%.16q was reported as written, but is missing", line)
 	}
 	left, err := filepath.Glob(filepath.Join(dir, ".*"))
 	require.NoError(t, err)
 	assert.Empty(t, left, "temporary files")
-	assert.LessOrEqual(t, y.counts["failed for the network alone"], 3+size/10)
+	assert.LessOrEqual(t, y.counts["failed because of the network alone"], 3+size/10)
 	t.Logf("%s; files: %v; %v", f, y.counts, time.Since(began).Round(time.Second))
 }
 
-// TestManyCallsAtOnce makes calls on one sandbox at the same time: while it runs,
-// while it is stopped, and with contexts that end at once or within moments.
+// TestManyCallsAtOnce makes many calls on one sandbox at the same time: on a running
+// sandbox, on a stopped one, and with contexts that end within 50 milliseconds.
 func TestManyCallsAtOnce(t *testing.T) {
 	size := fireSize(t) * 2 / 3
 	srv := testkit.LightServer(t)

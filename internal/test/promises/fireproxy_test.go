@@ -31,8 +31,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// fireEnv is the number of commands of TestCommandsUnderFire, from which the
-// sizes of the other tests under fire follow.
+// fireEnv names the variable with the number of commands of TestCommandsUnderFire. The
+// other tests under fire derive their sizes from it.
 const fireEnv = "SANDBOX_FIRE_COMMANDS"
 
 // fireSize returns the number of commands.
@@ -48,11 +48,10 @@ func fireSize(t *testing.T) int {
 	return 600
 }
 
-// fire is a proxy between a client and the emulator. Its connections break
-// after a random number of bytes, requests are held back and delivered late,
-// and sessions end around them. What happens to the requests of a call follows
-// from the seed and the number of the call; how much a connection carries, from
-// the seed and its number.
+// fire is a proxy between a client and the emulator. It breaks its connections after a
+// random number of bytes, holds some requests back and delivers them late, and ends
+// sessions during calls. The seed and the number of a call determine the trouble of the
+// call. The seed and the number of a connection determine after how many bytes it breaks.
 type fire struct {
 	srv    *sandboxtest.Server
 	seed   uint64
@@ -60,52 +59,53 @@ type fire struct {
 	back   http.RoundTripper
 	pass   *httputil.ReverseProxy
 	boxes  []*fireBox
-	calls  sync.Map // of *fireCall, by the header of their requests
-	least  int64    // the minimum of bytes on a connection, and the maximum above that
-	most   int64
+	calls  sync.Map // the *fireCall for each value of fireHeader
+	least  int64    // the minimum number of bytes on a connection
+	most   int64    // the maximum number of bytes in addition to least
 	calm   atomic.Bool
 
 	conns, cuts, requests, late, stops, expiries, slow, left atomic.Int64
 }
 
-// fireBox is a sandbox, reached through the proxy and directly.
+// fireBox is a sandbox with two handles: one that uses the proxy, and one that does not.
 type fireBox struct {
 	*sandbox.Sandbox
 	direct *sandbox.Sandbox
-	ending atomic.Int64 // stops of its sessions that have begun
-	ended  atomic.Int64 // stops that are complete
+	ending atomic.Int64 // how many stops of its sessions have begun
+	ended  atomic.Int64 // how many of these are complete
 }
 
+// trouble is the fault that the proxy causes during a call.
 type trouble int
 
 const (
 	none   trouble = iota
-	held           // a request is held back
+	held           // the proxy holds a request back
 	stop           // another client stops the session
 	expiry         // all sessions of the server reach their time limit
 )
 
-// fireCall is a call, and what happens to one of its requests.
+// fireCall is a call of the client, with the trouble that the proxy causes.
 type fireCall struct {
 	n      int
-	rng    *rand.Rand // for this call alone
+	rng    *rand.Rand // used only by this call
 	box    *fireBox
 	began  time.Time
-	before int64 // ends of the session before the call; -1 if one was under way
+	before int64 // box.ended before the call; -1 if a session was just ending
 
 	mu      sync.Mutex
 	what    trouble
-	skip    int  // requests before it that are left alone
-	within  int  // bytes of the response before the session ends; negative for before the request
-	breaks  bool // the response breaks off there as well
-	due     int  // requests before what was held back is delivered; 0 for after the call
-	early   bool // before the last of these instead of after it
-	half    bool // of an upload that is held back, only half is ever delivered
-	deliver func()
-	struck  bool
-	over    bool
-	late    bool // what was held back was delivered
-	since   int  // requests that came after that
+	skip    int    // the number of requests before the trouble
+	within  int    // the session ends after this many bytes of the response; if negative, before the request
+	breaks  bool   // the response breaks off when the session ends
+	due     int    // the held request is delivered after this many requests; if 0, after the call
+	early   bool   // the held request is delivered before the last of these
+	half    bool   // if the held request is an upload, only half of it is delivered
+	deliver func() // delivers the held request
+	struck  bool   // the trouble has occurred
+	over    bool   // the call has returned
+	late    bool   // the held request was delivered
+	since   int    // the number of requests after that
 	trail   []string
 }
 
@@ -115,13 +115,13 @@ const (
 	fireHeader = "X-Fire-Call"
 	// fireSession is how long sessions last.
 	fireSession = 30 * time.Minute
-	// fireTime is the time limit of a call: one that takes longer hangs.
+	// fireTime is the time limit of a call. A call that takes longer hangs.
 	fireTime = 3 * time.Minute
 )
 
-var errHangs = fmt.Errorf("not done after %v", fireTime)
+var errHangs = fmt.Errorf("the call has not returned after %v", fireTime)
 
-// newFire returns a proxy with sandboxes behind it.
+// newFire starts an emulator with sandboxes, and a proxy in front of it.
 func newFire(t *testing.T, http2 bool, boxes int, least, most int64) *fire {
 	t.Helper()
 	f := &fire{srv: testkit.LightServer(t), seed: testkit.Seed(t), least: least, most: most}
@@ -181,7 +181,7 @@ func (f *fire) rewrite(p *httputil.ProxyRequest) {
 	p.SetURL(&url.URL{Scheme: f.target.Scheme, Host: f.target.Host})
 }
 
-// begin returns call number n, and a context that marks its requests.
+// begin creates call number n. It returns a context that marks the requests of the call, and a function to call after it has returned.
 func (f *fire) begin(ctx context.Context, n int) (context.Context, *fireCall, func()) {
 	rng := rand.New(rand.NewPCG(f.seed, uint64(n)))
 	c := &fireCall{n: n, rng: rng, box: f.boxes[n%len(f.boxes)], began: time.Now(), before: -1}
@@ -236,14 +236,14 @@ func (c *fireCall) String() string {
 // disturbed reports whether a session of the sandbox has ended during the call.
 func (c *fireCall) disturbed() bool { return c.before != c.box.ending.Load() }
 
-// wasHeld reports whether one of its requests was held back.
+// wasHeld reports whether the proxy has held back a request of the call.
 func (c *fireCall) wasHeld() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.what == held && c.struck
 }
 
-// wasTooLate reports whether it was delivered after the call's last lookup.
+// wasTooLate reports whether the held request was delivered after the call's last request.
 func (c *fireCall) wasTooLate() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -293,7 +293,7 @@ func (f *fire) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.pass.ServeHTTP(w, r)
 }
 
-// hold delays a request and breaks its connection.
+// hold keeps a request for later and breaks its connection.
 func (f *fire) hold(c *fireCall, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -310,7 +310,7 @@ func (f *fire) hold(c *fireCall, r *http.Request) {
 	c.deliver = func() {
 		if resp, err := f.back.RoundTrip(again); err == nil {
 			f.late.Add(1)
-			resp.Body.Close() // the caller has given up
+			resp.Body.Close() // no caller waits for this response
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.late = true
@@ -318,7 +318,7 @@ func (f *fire) hold(c *fireCall, r *http.Request) {
 	}
 }
 
-// end ends the session of the call's sandbox, or those of all.
+// end ends the session of the call's sandbox, or all sessions if the trouble is expiry.
 func (f *fire) end(c *fireCall) {
 	boxes := []*fireBox{c.box}
 	if c.what == expiry {
@@ -342,7 +342,7 @@ func (f *fire) end(c *fireCall) {
 	}
 }
 
-// endingWriter ends the session after a number of bytes of the response.
+// endingWriter calls event after a number of bytes of the response.
 type endingWriter struct {
 	http.ResponseWriter
 	left   int
@@ -369,7 +369,7 @@ func (w *endingWriter) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// fireListener has connections that break.
+// fireListener is a listener whose connections break.
 type fireListener struct {
 	net.Listener
 	fire *fire
@@ -395,8 +395,8 @@ func (l *fireListener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// fireConn is a connection that breaks after a number of bytes that it has sent or
-// received; negative means never.
+// fireConn is a connection that breaks after a number of sent and received bytes, or never
+// if the number is negative.
 type fireConn struct {
 	net.Conn
 	fire     *fire
@@ -428,7 +428,7 @@ func (c *fireConn) Write(p []byte) (int, error) {
 	return n, c.cut()
 }
 
-// cut breaks the connection by a reset, its end, or an end towards the client.
+// cut breaks the connection: it resets it, closes it, or closes only the direction to the client.
 func (c *fireConn) cut() error {
 	c.once.Do(func() {
 		c.fire.cuts.Add(1)

@@ -24,7 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// slowEnd is a body that ends some time after its content.
+// slowEnd is a body whose end arrives some time after its content.
 type slowEnd struct {
 	io.Reader
 	after time.Duration
@@ -38,8 +38,8 @@ func (s *slowEnd) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestAfterTheLastRecord: whatever follows the record of a command's end is ignored. It
-// neither delays the call nor makes it fail, even if the response ends late.
+// TestAfterTheLastRecord: the client ignores everything that follows the record of a
+// command's end. Such data does not make the call fail, and a late end does not delay it.
 func TestAfterTheLastRecord(t *testing.T) {
 	for name, rest := range map[string]string{"nothing": "", "garbage": "garbage\n", "garbage without an end": "garbage"} {
 		for _, after := range []time.Duration{0, 250 * time.Millisecond} {
@@ -57,8 +57,8 @@ func TestAfterTheLastRecord(t *testing.T) {
 	}
 }
 
-// TestWaitLimits: waiting for a command ends when the API can't be reached, but
-// not when the platform cuts a long request.
+// TestWaitLimits: Wait gives up if it can't reach the API. It continues if the platform
+// cuts a long request.
 func TestWaitLimits(t *testing.T) {
 	for name, cut := range map[string]bool{"unreachable": false, "cut": true} {
 		t.Run(name, func(t *testing.T) {
@@ -104,8 +104,8 @@ func TestWaitLimits(t *testing.T) {
 	}
 }
 
-// TestHookThatIgnoresItsEnd: a hook that waits for the resume that it is part
-// of, with another handle and context, is abandoned; so is one that exits its
+// TestHookThatIgnoresItsEnd: a hook uses another handle and context, and so waits for the
+// resume that it is part of. The client abandons this hook, and also a hook that exits its
 // goroutine.
 func TestHookThatIgnoresItsEnd(t *testing.T) {
 	for name, hook := range map[string]func(sb *sandbox.Sandbox) error{
@@ -139,8 +139,8 @@ func TestHookThatIgnoresItsEnd(t *testing.T) {
 	}
 }
 
-// TestEmptyResponses: a response without its object does not count as a success,
-// and does not clear a handle.
+// TestEmptyResponses: if a response does not contain the object, the call fails, and the
+// handle keeps its data.
 func TestEmptyResponses(t *testing.T) { synctest.Test(t, emptyResponses) }
 
 func emptyResponses(t *testing.T) {
@@ -178,12 +178,12 @@ func emptyResponses(t *testing.T) {
 	c := empty.Client(t)
 	for _, name := range []string{"mine", ""} {
 		_, err = c.Create(t.Context(), &sandbox.CreateOptions{Name: name})
-		require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, "the handle could not be used")
+		require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, "a handle without data would be useless")
 	}
 }
 
-// TestFinishedByValue: a result is marshalled alike by value and by pointer,
-// and an empty one does not panic.
+// TestFinishedByValue: a result has the same JSON by value and by pointer, and marshaling
+// an empty one does not panic.
 func TestFinishedByValue(t *testing.T) {
 	sb := canned.API(func(*http.Request) (*http.Response, error) {
 		return canned.Response(200, "application/x-ndjson", strings.NewReader(canned.Begun+canned.Ended)), nil
@@ -199,8 +199,8 @@ func TestFinishedByValue(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestBackPressure: while a writer blocks, no more is read from the connection
-// than fits into the buffer, and nothing is lost.
+// TestBackPressure: while a writer blocks, the client reads from the connection only as
+// much as fits into its buffer. No output is lost.
 func TestBackPressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		line := `{"stream":"stdout","data":"` + strings.Repeat("x", 1023) + `\n"}` + "\n"
@@ -233,7 +233,7 @@ func TestBackPressure(t *testing.T) {
 			result <- err
 		}()
 		synctest.Wait()
-		assert.LessOrEqual(t, sent.Load(), int64(64), "lines that were read ahead")
+		assert.LessOrEqual(t, sent.Load(), int64(64), "lines that the client has read while the writer blocked")
 		close(slow.open)
 		require.NoError(t, <-result)
 		assert.Equal(t, count*1024, slow.n)
@@ -252,8 +252,9 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestGetOrCreateFindsNoEnd: each resume reports that the sandbox's files are gone, and
-// each lookup that its session runs. GetOrCreate gives up.
+// TestGetOrCreateFindsNoEnd: the API contradicts itself. Each resume reports that the
+// sandbox's files are gone, but each lookup reports that its session runs. GetOrCreate
+// gives up.
 func TestGetOrCreateFindsNoEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lookups atomic.Int64
@@ -270,7 +271,7 @@ func TestGetOrCreateFindsNoEnd(t *testing.T) {
 		sb, err := c.GetOrCreate(t.Context(), "box", nil)
 		assert.Nil(t, sb)
 		assert.ErrorIs(t, err, sandbox.ErrSnapshotNotFound)
-		for _, silent = range []int64{0, 2} { // in a pause, and in a request
+		for _, silent = range []int64{0, 2} { // the context ends during a pause, or during a request
 			lookups.Store(0)
 			ctx, cancel := context.WithTimeout(t.Context(), 1100*time.Millisecond)
 			sb, err = c.GetOrCreate(ctx, "box", nil)
@@ -282,7 +283,7 @@ func TestGetOrCreateFindsNoEnd(t *testing.T) {
 	})
 }
 
-// TestOddTimes: a time that time.Time can't encode as JSON counts as absent.
+// TestOddTimes: the client ignores times that time.Time can't encode as JSON.
 func TestOddTimes(t *testing.T) {
 	t.Parallel()
 	for _, odd := range []string{"9e300", "1e400", "-1e400", "900000000000000000", "-900000000000000000"} {
@@ -308,8 +309,7 @@ func TestOddTimes(t *testing.T) {
 	}
 }
 
-// TestNullPolicy: a policy that is null, as other clients write an absent one, is read as
-// nil.
+// TestNullPolicy: other clients write null for an absent policy. Decoding it returns nil.
 func TestNullPolicy(t *testing.T) {
 	t.Parallel()
 	var s sandbox.Session
@@ -319,12 +319,12 @@ func TestNullPolicy(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(`{"metadata":{"id":"s1","status":"running","networkPolicy":null},"sandboxMetadata":{"name":"x"}}`), &sb))
 }
 
-// TestGetOrCreateWaits: another caller is creating the sandbox: its name is taken, but a
+// TestGetOrCreateWaits: while another caller creates the sandbox, its name is taken, but a
 // lookup does not find it yet. GetOrCreate waits for it.
 func TestGetOrCreateWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var requests atomic.Int64
-		var there time.Time // from when on the sandbox can be found
+		var there time.Time // when lookups begin to find the sandbox
 		absent := "Sandbox not found."
 		c := canned.API(func(req *http.Request) (*http.Response, error) {
 			requests.Add(1)

@@ -19,13 +19,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// page is a response that a gateway made up.
+// page is a response with a gateway's own page.
 func page(status int) *http.Response {
 	return canned.Response(status, "text/html; charset=utf-8", strings.NewReader("<html><body><h1>Please accept our terms</h1></body></html>"))
 }
 
-// TestPageAfterAStart: a gateway responds with a page to a start that took effect. Whatever
-// the status is, the client does not start the command again.
+// TestPageAfterAStart: a gateway forwards a start, but responds with a page of its own.
+// Whatever its status is, the client does not start the command again.
 func TestPageAfterAStart(t *testing.T) {
 	t.Parallel()
 	_, gate, sb, direct := testkit.LightBehind(t, sandbox.ClientOptions{}, nil)
@@ -59,8 +59,8 @@ func TestPageAfterAStart(t *testing.T) {
 	}
 }
 
-// TestPageForASuccess: a gateway forwards nothing and responds with a page and status 200.
-// The client does not count that as success.
+// TestPageForASuccess: a gateway does not forward a request, but responds with a page and
+// status 200. The client does not treat this as a success.
 func TestPageForASuccess(t *testing.T) {
 	t.Parallel()
 	_, gate, sb, direct := testkit.LightBehind(t, sandbox.ClientOptions{MaxRetries: -1}, nil)
@@ -100,8 +100,8 @@ func TestPageForASuccess(t *testing.T) {
 	}
 }
 
-// TestForkOfADriveIsNamed: the response must name the fork. A handle of another drive could
-// delete that drive.
+// TestForkOfADriveIsNamed: ForkDrive fails if the response names another drive. Otherwise
+// the caller could delete the other drive with the handle.
 func TestForkOfADriveIsNamed(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{"", "{}", "null", `{"drive":{}}`, `{"drive":{"name":"precious","id":"d1"}}`} {

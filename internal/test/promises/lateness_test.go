@@ -25,18 +25,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// allowed returns how long a method may run on after its context has ended while the API is
-// silent, according to docs/reliability.md.
-func allowed(typ, method string) time.Duration {
+// additionalTime returns the maximum time between the end of a method's context and its
+// return if the API does not respond, according to docs/reliability.md.
+func additionalTime(typ, method string) time.Duration {
 	runs := method == "DownloadDir"
 	switch typ {
 	case "Client":
 		if method == "Fork" {
-			return 10 * time.Second // an empty fork is deleted
+			return 10 * time.Second // to delete an empty fork
 		}
 	case "Command":
 		if method == "SignalTree" {
-			return time.Second // it continues a process that it has stopped
+			return time.Second // to continue the processes that it has stopped
 		}
 	case "FileSystem":
 		runs = method != "ReadFile" && method != "WriteFile" && method != "Open"
@@ -44,18 +44,18 @@ func allowed(typ, method string) time.Duration {
 		runs = runs || method == "ReadFile" || method == "DownloadFile"
 	}
 	if runs {
-		return 5 * time.Second // a command, which is killed
+		return 5 * time.Second // to kill its command
 	}
 	return 0
 }
 
-// withoutRequest are methods that only keep their context for later.
+// withoutRequest lists the methods that make no request, but keep their context for later.
 var withoutRequest = map[string]bool{
 	"Sandbox.CommandContext": true, "Session.CommandContext": true, "FileSystem.IOFS": true, "FileSystem.Create": true,
 	"Command.Stdin": true, "Command.WaitOutput": true, "Command.Done": true, "User.CommandContext": true,
 }
 
-// handles returns one value of each type whose methods take a context, with the
+// handles returns one value of each type whose methods take a context. The values use the
 // given API.
 func handles(t *testing.T, service http.RoundTripper) []any {
 	t.Helper()
@@ -88,8 +88,8 @@ func handles(t *testing.T, service http.RoundTripper) []any {
 	return []any{c, sb, sb.CurrentSession(), sb.FS(), cmd, snapshot, drive, user}
 }
 
-// callsWithContext returns the names of all methods that take a context, and use
-// it for a request.
+// callsWithContext returns the names of all methods that take a context and make a request
+// with it.
 func callsWithContext(t *testing.T) (names []string) {
 	t.Helper()
 	for _, h := range []any{&sandbox.Client{}, &sandbox.Sandbox{}, &sandbox.Session{}, &sandbox.FileSystem{}, &sandbox.Command{}, &sandbox.Snapshot{}, &sandbox.Drive{}, &sandbox.User{}} {
@@ -105,8 +105,8 @@ func callsWithContext(t *testing.T) (names []string) {
 	return names
 }
 
-// callByName calls a method of one of the handles and returns its last result. It chooses
-// arguments by their types, or zero values if given is false.
+// callByName calls a method of one of the handles and returns its last result. If given is
+// true, it chooses valid arguments by their types. Otherwise it passes zero values.
 func callByName(ctx context.Context, t *testing.T, handles []any, typ, method string, given bool) reflect.Value {
 	t.Helper()
 	var call reflect.Value
@@ -137,8 +137,8 @@ func resultOf(out []reflect.Value) reflect.Value {
 	return last
 }
 
-// TestEveryCallReturns calls every method that takes a context while the API is
-// silent: each returns when its context ends, with the context's error.
+// TestEveryCallReturns: if the API does not respond, every method that takes a context
+// returns the context's error when its context ends.
 func TestEveryCallReturns(t *testing.T) {
 	t.Parallel()
 	const deadline = 300 * time.Millisecond
@@ -160,14 +160,14 @@ func TestEveryCallReturns(t *testing.T) {
 					assert.NotErrorIs(t, err, context.Canceled)
 				}
 				assert.GreaterOrEqual(t, late, time.Duration(0))
-				assert.LessOrEqual(t, late, allowed(typ, method))
+				assert.LessOrEqual(t, late, additionalTime(typ, method))
 			})
 		})
 	}
 }
 
-// TestEndedContextSendsNothing calls every method that takes a context when the
-// context has ended before.
+// TestEndedContextSendsNothing: if the context has ended before the call, a method sends no
+// request.
 func TestEndedContextSendsNothing(t *testing.T) {
 	t.Parallel()
 	for _, name := range callsWithContext(t) {
@@ -192,8 +192,8 @@ func TestEndedContextSendsNothing(t *testing.T) {
 	}
 }
 
-// TestNilContext calls every method that takes a context without one: it is an
-// error before any request and any look at the arguments, and no panic.
+// TestNilContext: if the context is nil, every method returns an error. It does not panic,
+// send a request, or check its other arguments first.
 func TestNilContext(t *testing.T) {
 	t.Parallel()
 	for _, name := range append(callsWithContext(t), slices.Sorted(maps.Keys(withoutRequest))...) {
@@ -205,15 +205,15 @@ func TestNilContext(t *testing.T) {
 			}))
 			for _, given := range []bool{true, false} {
 				assert.NotPanics(t, func() {
-					last := callByName(nil, t, all, typ, method, given) //nolint:staticcheck // the mistake under test
+					last := callByName(nil, t, all, typ, method, given) //nolint:staticcheck // the nil context is the mistake under test
 					err, _ := reflect.TypeAssert[error](last)
 					switch kept := last.Interface().(type) {
-					case <-chan struct{}: // Wait says why
+					case <-chan struct{}: // Done returns no error, only Wait does
 						<-kept
 						return
 					case *sandbox.Cmd:
 						err = kept.Run()
-					case io.WriteCloser: // of Command.Stdin
+					case io.WriteCloser: // from Command.Stdin
 						err = kept.Close()
 					case fs.FS:
 						_, err = fs.Stat(kept, ".")
@@ -226,13 +226,13 @@ func TestNilContext(t *testing.T) {
 	}
 }
 
-// boxed is a sandbox, and a client of the same API.
-type boxed struct {
+// sandboxAndClient is a sandbox and its client.
+type sandboxAndClient struct {
 	*sandbox.Sandbox
 	client *sandbox.Client
 }
 
-// isWaited reports whether the start of a command requests the stream of its
+// isWaited reports whether a request starts a command and asks for the stream of its
 // output.
 func isWaited(t *testing.T, req *http.Request) bool {
 	body, err := req.GetBody()
@@ -250,43 +250,43 @@ func TestLateReturns(t *testing.T) {
 	all := func(*http.Request) bool { return true }
 	run := func(c *sandbox.Cmd) error { return c.Run() }
 	for name, c := range map[string]struct {
-		silent  func(*http.Request) bool // requests that get no response; nil for all but the start
+		silent  func(*http.Request) bool // matches the requests without a response; if nil, all except the start
 		allowed time.Duration
-		call    func(context.Context, boxed) error
+		call    func(context.Context, sandboxAndClient) error
 	}{
-		"RunCommand, KillOnCancel": {all, 5 * time.Second, func(ctx context.Context, sb boxed) error {
+		"RunCommand, KillOnCancel": {all, 5 * time.Second, func(ctx context.Context, sb sandboxAndClient) error {
 			_, err := sb.RunCommand(ctx, "x", nil, kill)
 			return err
 		}},
-		"RunCommand, KillOnCancel, started": {nil, 5 * time.Second, func(ctx context.Context, sb boxed) error {
+		"RunCommand, KillOnCancel, started": {nil, 5 * time.Second, func(ctx context.Context, sb sandboxAndClient) error {
 			_, err := sb.RunCommand(ctx, "x", nil, kill)
 			return err
 		}},
-		"StartCommand, KillOnCancel": {all, 5 * time.Second, func(ctx context.Context, sb boxed) error {
+		"StartCommand, KillOnCancel": {all, 5 * time.Second, func(ctx context.Context, sb sandboxAndClient) error {
 			_, err := sb.StartCommand(ctx, "x", nil, &sandbox.StartOptions{KillOnCancel: true})
 			return err
 		}},
-		"Cmd.Start": {all, 5 * time.Second, func(ctx context.Context, sb boxed) error { return sb.CommandContext(ctx, "x").Start() }},
-		"Cmd.Start, file as Stdin": {all, 5 * time.Second, func(ctx context.Context, sb boxed) error {
+		"Cmd.Start": {all, 5 * time.Second, func(ctx context.Context, sb sandboxAndClient) error { return sb.CommandContext(ctx, "x").Start() }},
+		"Cmd.Start, file as Stdin": {all, 5 * time.Second, func(ctx context.Context, sb sandboxAndClient) error {
 			c := sb.CommandContext(ctx, "x")
 			c.Stdin = strings.NewReader("text")
 			return c.Start()
 		}},
-		"Cmd.Run": {nil, 5 * time.Second, func(ctx context.Context, sb boxed) error { return run(sb.CommandContext(ctx, "x")) }},
-		"Cmd.Run, kill answered": {func(req *http.Request) bool { return !testkit.IsRun(req) && !strings.HasSuffix(req.URL.Path, "/kill") }, 35 * time.Second, func(ctx context.Context, sb boxed) error {
+		"Cmd.Run": {nil, 5 * time.Second, func(ctx context.Context, sb sandboxAndClient) error { return run(sb.CommandContext(ctx, "x")) }},
+		"Cmd.Run, kill answered": {func(req *http.Request) bool { return !testkit.IsRun(req) && !strings.HasSuffix(req.URL.Path, "/kill") }, 35 * time.Second, func(ctx context.Context, sb sandboxAndClient) error {
 			return run(sb.CommandContext(ctx, "x"))
 		}},
-		"Cmd.Run, WaitDelay": {func(req *http.Request) bool { return !testkit.IsRun(req) && !strings.HasSuffix(req.URL.Path, "/kill") }, 6 * time.Second, func(ctx context.Context, sb boxed) error {
+		"Cmd.Run, WaitDelay": {func(req *http.Request) bool { return !testkit.IsRun(req) && !strings.HasSuffix(req.URL.Path, "/kill") }, 6 * time.Second, func(ctx context.Context, sb sandboxAndClient) error {
 			c := sb.CommandContext(ctx, "x")
 			c.WaitDelay = time.Second
 			return run(c)
 		}},
-		"Cmd.Run, pipe as Stdin": {nil, 5 * time.Second, func(ctx context.Context, sb boxed) error {
+		"Cmd.Run, pipe as Stdin": {nil, 5 * time.Second, func(ctx context.Context, sb sandboxAndClient) error {
 			c := sb.CommandContext(ctx, "x")
 			c.Stdin = io.MultiReader(strings.NewReader("text"))
 			return run(c)
 		}},
-		"FileWriter": {all, 5 * time.Second, func(ctx context.Context, sb boxed) error {
+		"FileWriter": {all, 5 * time.Second, func(ctx context.Context, sb sandboxAndClient) error {
 			w, err := sb.FS().Create(ctx, "x", nil)
 			if err != nil {
 				return err
@@ -294,7 +294,7 @@ func TestLateReturns(t *testing.T) {
 			_, err = w.Write(make([]byte, 5<<20))
 			return errors.Join(err, w.Close())
 		}},
-		"GetOrCreate, OnCreate failed": {func(req *http.Request) bool { return req.URL.Query().Get("resume") == "false" }, 10 * time.Second, func(ctx context.Context, sb boxed) error {
+		"GetOrCreate, OnCreate failed": {func(req *http.Request) bool { return req.URL.Query().Get("resume") == "false" }, 10 * time.Second, func(ctx context.Context, sb sandboxAndClient) error {
 			_, err := sb.client.GetOrCreate(ctx, "new", &sandbox.CreateOptions{OnCreate: func(ctx context.Context, _ *sandbox.Sandbox) error {
 				<-ctx.Done()
 				return ctx.Err()
@@ -317,7 +317,7 @@ func TestLateReturns(t *testing.T) {
 					}
 					return canned.JSON(200, canned.Begun), nil
 				})
-				sb := boxed{api.Sandbox(t), api.Client(t)}
+				sb := sandboxAndClient{api.Sandbox(t), api.Client(t)}
 				ctx, cancel := context.WithTimeout(t.Context(), deadline)
 				defer cancel()
 				begin := time.Now()

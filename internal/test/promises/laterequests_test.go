@@ -25,13 +25,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// delayer is a transport that delays one request of an operation. It returns a connection
-// error or a gateway's status at once, and sends the request when deliver is called.
+// delayer is a transport that delays one request of an operation. The client gets a
+// connection error or a gateway's status at once. The method deliver sends the request.
 type delayer struct {
 	next   http.RoundTripper
 	mu     sync.Mutex
-	is     func(*http.Request) bool // nil for none
-	status int                      // of the response in place of the real one; 0 breaks the connection
+	match  func(*http.Request) bool // matches the requests of the operation
+	status int                      // the status that the client gets; 0 for a connection error
 	held   *http.Request
 }
 
@@ -39,10 +39,10 @@ type delayer struct {
 func (l *delayer) hold(op *api.Op, status int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.is, l.status, l.held = isOp(op), status, nil
+	l.match, l.status, l.held = isOp(op), status, nil
 }
 
-// isOp returns a function that reports whether a request is one of an operation.
+// isOp returns a function that reports whether a request belongs to an operation.
 func isOp(op *api.Op) func(*http.Request) bool {
 	path := regexp.MustCompile(regexp.MustCompile(`\\\{[a-z]+\\\}`).ReplaceAllString(regexp.QuoteMeta(op.Path), "[^/]+") + "$")
 	return func(req *http.Request) bool { return req.Method == op.Method && path.MatchString(req.URL.Path) }
@@ -50,7 +50,7 @@ func isOp(op *api.Op) func(*http.Request) bool {
 
 func (l *delayer) RoundTrip(req *http.Request) (*http.Response, error) {
 	l.mu.Lock()
-	if l.is == nil || l.held != nil || !l.is(req) {
+	if l.match == nil || l.held != nil || !l.match(req) {
 		l.mu.Unlock()
 		return l.next.RoundTrip(req)
 	}
@@ -76,12 +76,12 @@ func (l *delayer) deliver(t *testing.T) int {
 	t.Helper()
 	l.mu.Lock()
 	late := l.held
-	l.is = nil
+	l.match = nil
 	l.mu.Unlock()
 	require.NotNil(t, late, "no request was delayed")
 	resp, err := l.next.RoundTrip(late)
 	require.NoError(t, err)
-	if !testkit.IsLogs(late) { // of a command that runs on
+	if !testkit.IsLogs(late) { // the log of a running command does not end
 		_, err = io.Copy(io.Discard, resp.Body)
 		require.NoError(t, err)
 	}
@@ -89,26 +89,26 @@ func (l *delayer) deliver(t *testing.T) int {
 	return resp.StatusCode
 }
 
-// lateWorld has the objects that late requests may change.
+// lateWorld contains the objects that late requests may change.
 type lateWorld struct {
 	*lostWorld
 	reader *sandbox.Command // prints its input
-	input  io.WriteCloser   // of the reader
-	looker *sandbox.Client  // a client that changes nothing
+	input  io.WriteCloser   // the reader's input
+	looker *sandbox.Client  // a client for lookups, whose requests are not delayed
 }
 
 // lateRequest describes an operation whose first request arrives late: after the client
-// has retried it, or has returned that its outcome is unknown.
+// has retried it, or has returned ErrOutcomeUnknown.
 type lateRequest struct {
-	unknown bool // what the call returns
+	unknown bool // the call returns ErrOutcomeUnknown
 	call    func(ctx context.Context, w *lateWorld) error
-	next    func(ctx context.Context, w *lateWorld) error // what the program does next; nil for nothing
-	status  int                                           // of the response to the late request; 0 for 200
-	// changes lists what the late request changes in lateWorld.state; empty for nothing.
+	next    func(ctx context.Context, w *lateWorld) error // the program's next step, or nil
+	status  int                                           // the status of the response to the late request; 0 means 200
+	// changes lists the keys of lateWorld.state that the late request changes.
 	changes string
 }
 
-// state describes everything that the API and the running sandbox show.
+// state returns the state of all objects, as the API and the running sandboxes show it.
 func (w *lateWorld) state(t *testing.T) map[string]string {
 	t.Helper()
 	ctx, state := t.Context(), map[string]string{}
@@ -157,8 +157,8 @@ func (w *lateWorld) state(t *testing.T) map[string]string {
 	return state
 }
 
-// difference lists the keys that differ. It leaves out the names of new snapshots and of
-// new sandboxes with generated names.
+// difference lists the keys that differ between two states. It omits the generated names
+// of new snapshots and new sandboxes.
 func difference(before, after map[string]string) string {
 	var keys []string
 	for key := range before {
@@ -184,7 +184,7 @@ func difference(before, after map[string]string) string {
 // lateRequests has a row for each operation.
 func lateRequests() map[*api.Op]lateRequest {
 	lost := lostResponses()
-	// as returns the call of TestLostResponses.
+	// as returns the call of the operation in lostResponses.
 	as := func(op *api.Op) func(context.Context, *lateWorld) error {
 		return func(ctx context.Context, w *lateWorld) error { return lost[op].call(ctx, w.lostWorld) }
 	}
@@ -231,18 +231,18 @@ func lateRequests() map[*api.Op]lateRequest {
 		return func(_ context.Context, w *lateWorld) error { return second(io.WriteString(w.input, text)) }
 	}
 
-	// The late request creates a sandbox whose name nobody knows. The program knows that
-	// this can happen.
+	// The late request creates a sandbox with a generated name, which the program does not
+	// know. The error tells the program that this can happen.
 	rows[api.CreateSandbox] = lateRequest{unknown: true, call: as(api.CreateSandbox), changes: "new sandbox"}
 	rows[api.CreateRuntime] = lateRequest{unknown: true, call: as(api.CreateRuntime), changes: "new sandbox"}
 	rows[api.ForkSandbox] = lateRequest{unknown: true, call: as(api.ForkSandbox), changes: "new sandbox"}
-	// A name can be used once, so the late request is refused.
+	// A name can be used only once, so the API refuses the late request.
 	rows[createNamed] = lateRequest{unknown: true, call: as(createNamed), next: named(""), status: taken}
 	rows[createRuntimeNamed] = lateRequest{unknown: true, call: as(createRuntimeNamed), next: named("node24"), status: taken}
 	rows[forkNamed] = lateRequest{unknown: true, call: as(forkNamed), next: as(forkNamed), status: taken}
 	rows[api.ForkDrive] = lateRequest{unknown: true, call: as(api.ForkDrive), next: as(api.ForkDrive), status: conflict}
 	rows[api.MakeDir] = lateRequest{unknown: true, call: as(api.MakeDir), next: as(api.MakeDir), status: taken}
-	// The same is true for the ID of a session, a snapshot or a command.
+	// The same applies to the ID of a session, a snapshot or a command.
 	rows[api.StopSession] = lateRequest{call: as(api.StopSession), next: as(api.RunCommand)}
 	rows[api.DeleteSnapshot] = lateRequest{call: as(api.DeleteSnapshot), status: http.StatusBadRequest}
 	rows[api.StartCommand] = lateRequest{unknown: true, call: start("mine"), next: start("mine"), status: conflict}
@@ -253,7 +253,7 @@ func lateRequests() map[*api.Op]lateRequest {
 		}
 		return second(w.cmd.Wait(ctx))
 	}, status: notFound}
-	// The data of an input has an offset.
+	// A write contains its offset, so the service ignores late data.
 	rows[api.WriteStdin] = lateRequest{
 		call: func(ctx context.Context, w *lateWorld) error {
 			if err := write("one\n")(ctx, w); err != nil {
@@ -268,15 +268,15 @@ func lateRequests() map[*api.Op]lateRequest {
 			return second(w.reader.WaitForLog(ctx, regexp.MustCompile("two")))
 		},
 	}
-	// The client sends these once. They take effect late, and the program knows that they
-	// may.
+	// The client sends these requests only once. They take effect late, and the error
+	// tells the program that this can happen.
 	rows[api.ExtendTimeout] = lateRequest{unknown: true, call: as(api.ExtendTimeout), next: as(api.ExtendTimeout), changes: "sandbox work: timeout"}
 	rows[api.CreateSnapshot] = lateRequest{unknown: true, call: as(api.CreateSnapshot), status: http.StatusCreated,
 		changes: "new snapshot, no sandbox work: commands, no sandbox work: files, no sandbox work: policy, no sandbox work: timeout, sandbox work"}
 	rows[api.SignalCommand] = lateRequest{unknown: true,
 		call:    func(ctx context.Context, w *lateWorld) error { return w.cmd.Signal(ctx, sandbox.SIGTERM) },
 		changes: "sandbox work: commands"}
-	// Only the service could detect that these are late.
+	// The client can't prevent the effect of these late requests. Only the service could.
 	rows[api.GetSandbox] = lateRequest{
 		call: func(ctx context.Context, w *lateWorld) error {
 			if _, err := w.sb.Stop(ctx, nil); err != nil {
@@ -320,7 +320,8 @@ func lateRequests() map[*api.Op]lateRequest {
 // lateUndos is like undos, and also undoes late requests.
 func lateUndos() map[*api.Op]func(ctx context.Context, w *lostWorld) error {
 	undo := undos()
-	deletesNew := func(ctx context.Context, w *lostWorld) error { // whose state would have to be looked at
+	// Delete new sandboxes, so that state does not have to look at them in later rows.
+	deletesNew := func(ctx context.Context, w *lostWorld) error {
 		for info, err := range w.c.List(ctx, nil) {
 			if err != nil {
 				return err
@@ -338,7 +339,7 @@ func lateUndos() map[*api.Op]func(ctx context.Context, w *lostWorld) error {
 	return undo
 }
 
-// newLateWorld is newLostWorld behind a delayer.
+// newLateWorld creates the objects of newLostWorld, with a client that uses a delayer.
 func newLateWorld(t *testing.T) (*lateWorld, *delayer) {
 	t.Helper()
 	srv := testkit.LightServer(t)
@@ -352,21 +353,22 @@ func newLateWorld(t *testing.T) (*lateWorld, *delayer) {
 	return w, late
 }
 
-// read starts the reader.
-func (w *lateWorld) read(t *testing.T) {
+// startReader starts the command whose input arrives late.
+func (w *lateWorld) startReader(t *testing.T) {
 	t.Helper()
 	reader, err := w.sb.StartCommand(t.Context(), "cat", nil, &sandbox.StartOptions{AttachStdin: true})
 	require.NoError(t, err)
 	w.reader, w.input = reader, reader.Stdin(t.Context())
 }
 
-// lateByDay has one operation of each kind, except for reads, which are tested each night.
-var lateByDay = []*api.Op{
+// defaultLate lists the operations that TestLateRequests tests without SANDBOX_SLOW=1: one
+// of each kind except for reads.
+var defaultLate = []*api.Op{
 	createNamed, api.ForkDrive, api.StartCommand, api.KillCommand, api.WriteStdin, api.SignalCommand, api.GetSandbox, api.WriteFiles, api.DeleteSandbox,
 }
 
-// TestLateRequests sends, for each operation, a request that arrives late: after its retry,
-// and after what the program does next. Its effect is what the table says.
+// TestLateRequests delays a request of each operation. It arrives after its retry and after
+// the program's next step, and has only the effect that the table lists.
 func TestLateRequests(t *testing.T) {
 	t.Parallel()
 	rows := lateRequests()
@@ -374,10 +376,10 @@ func TestLateRequests(t *testing.T) {
 		if !needs.Slow() && status != 0 {
 			continue
 		}
-		// A row mostly waits, so the rows are divided among several worlds.
+		// A row mostly waits, so run them in several worlds in parallel.
 		worlds, ops := 4, inOrder()
 		if !needs.Slow() {
-			worlds, ops = 2, slices.DeleteFunc(ops, func(op *api.Op) bool { return !slices.Contains(lateByDay, op) })
+			worlds, ops = 2, slices.DeleteFunc(ops, func(op *api.Op) bool { return !slices.Contains(defaultLate, op) })
 		}
 		for part := range worlds {
 			t.Run(fmt.Sprintf("%s %d", how, part), func(t *testing.T) {
@@ -397,7 +399,7 @@ func TestLateRequests(t *testing.T) {
 
 func lateRequested(t *testing.T, w *lateWorld, late *delayer, op *api.Op, row lateRequest, status int) {
 	if op == api.WriteStdin {
-		w.read(t)
+		w.startReader(t)
 	}
 	late.hold(op, status)
 	err := row.call(t.Context(), w)
@@ -427,8 +429,9 @@ func lateRequested(t *testing.T, w *lateWorld, late *delayer, op *api.Op, row la
 	}
 }
 
-// TestLateResume: OnResume runs for a session that a call starts, even if a response was
-// lost. It does not run for a session that a late request or another client starts.
+// TestLateResume: OnResume runs for a session that a call has started, even if the response
+// was lost. It does not run for a session that a late request or another client has
+// started.
 func TestLateResume(t *testing.T) {
 	t.Parallel()
 	for _, outcome := range []string{"retried", "given up"} {
@@ -475,8 +478,8 @@ func TestLateResume(t *testing.T) {
 	}
 }
 
-// TestLostResumeThatTakesTime: OnResume also runs for a session that is still starting when
-// the retry of a resume finds it.
+// TestLostResumeThatTakesTime: the response to a resume is lost, and the retry finds that
+// the session is still starting. OnResume runs for this session.
 func TestLostResumeThatTakesTime(t *testing.T) {
 	t.Parallel()
 	for _, by := range []string{"Get", "a call"} {
@@ -518,16 +521,16 @@ func TestLostResumeThatTakesTime(t *testing.T) {
 			}
 			testkit.Output(t, sb, "true")
 			assert.Equal(t, 1, runs)
-			assert.True(t, pending, "it was found while it started")
+			assert.True(t, pending, "the retry found the session while it was starting")
 		})
 	}
 }
 
-// TestLateJoin: a command of a FileWriter arrives late, after its retry. It changes no file
-// that was written or removed since, and leaves none. By day coreutils' TestJoin runs the
-// same scripts without a sandbox.
+// TestLateJoin: a command of a FileWriter arrives after its retry. It does not change a
+// file that was written or removed in the meantime, and leaves no temporary file. TestJoin
+// of internal/coreutils runs the same scripts without a sandbox.
 func TestLateJoin(t *testing.T) {
-	needs.Long(t, "six FileWriters wait for a command that does not come")
+	needs.Long(t, "six FileWriters wait for a delayed command")
 	t.Parallel()
 	needs.GNU(t)
 	for name, size := range map[string]int{"empty": 0, "small": 100, "pieces": 5 << 20} {
@@ -559,14 +562,14 @@ func TestLateJoin(t *testing.T) {
 					require.NoError(t, err)
 					assert.Equal(t, "later", string(got))
 				}
-				assert.Empty(t, testkit.Output(t, sb, "sh", "-c", "ls -A /tmp; ls -A | grep -v '^file$'; true"), "nothing is left")
+				assert.Empty(t, testkit.Output(t, sb, "sh", "-c", "ls -A /tmp; ls -A | grep -v '^file$'; true"), "temporary files")
 			})
 		}
 	}
 }
 
-// TestLateStart: a start arrives during the lookup of its command. The client finds the
-// command, which runs once.
+// TestLateStart: a start arrives while the client looks the command up. The client finds
+// the command, which runs once.
 func TestLateStart(t *testing.T) {
 	t.Parallel()
 	srv := testkit.LightServer(t)
@@ -578,7 +581,7 @@ func TestLateStart(t *testing.T) {
 	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
 		if testkit.IsLook(req) {
-			if looks++; looks == 1 { // which has found nothing
+			if looks++; looks == 1 { // the first lookup has found nothing
 				late.deliver(t)
 			}
 		}

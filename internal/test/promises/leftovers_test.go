@@ -19,8 +19,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// TestLostCreates: GetOrCreate retries a create that was lost before it had an effect. The
-// sandbox is its own, so OnCreate runs, once.
+// TestLostCreates: the request of a create is lost, and GetOrCreate retries it. OnCreate
+// runs once, because this call has created the sandbox.
 func TestLostCreates(t *testing.T) {
 	t.Parallel()
 	srv := testkit.LightServer(t)
@@ -45,14 +45,14 @@ func TestLostCreates(t *testing.T) {
 	assert.Equal(t, 1, runs)
 }
 
-// TestCleanUpIsRepeated: temporary files are removed even if the first request to do so is
-// lost.
+// TestCleanUpIsRepeated: the client removes temporary files even if its first request to do
+// so is lost.
 func TestCleanUpIsRepeated(t *testing.T) {
 	t.Parallel()
 	_, gate, sb, direct := testkit.LightBehind(t, sandbox.ClientOptions{}, nil)
 	w, err := sb.FS().Create(t.Context(), "file", nil)
 	require.NoError(t, err)
-	_, err = w.Write(make([]byte, 9<<20)) // more than a piece
+	_, err = w.Write(make([]byte, 9<<20)) // more than one piece
 	require.NoError(t, err)
 	const left = "ls -A | grep '^[.]write-'; ls -A /tmp | grep '^[.]piece-'; true"
 	require.Eventually(t, func() bool { return strings.Contains(testkit.Output(t, direct, "sh", "-c", left), ".write-") }, testkit.Patience, 10*time.Millisecond)
@@ -69,7 +69,7 @@ func TestCleanUpIsRepeated(t *testing.T) {
 	assert.Empty(t, testkit.Output(t, direct, "sh", "-c", left))
 }
 
-// readBody reads the body of a request, and restores it.
+// readBody returns the body of a request, and restores it so that the request can be sent.
 func readBody(t *testing.T, req *http.Request) []byte {
 	if req.Body == nil {
 		return nil
@@ -84,8 +84,8 @@ func setBody(req *http.Request, body []byte) {
 	req.Body, req.ContentLength, req.GetBody = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 }
 
-// TestLateUploadIsSwept: an upload that arrives after its caller gave up leaves a temporary
-// file. A later write removes it if it is a day old.
+// TestLateUploadIsSwept: an upload arrives after its caller has given up, and leaves a
+// temporary file. A later write removes this file if it is older than a day.
 func TestLateUploadIsSwept(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -104,7 +104,7 @@ func TestLateUploadIsSwept(t *testing.T) {
 	late.deliver(t)
 	require.Len(t, left(), 1)
 	require.NoError(t, sb.FS().AppendFile(t.Context(), "file", large))
-	require.Len(t, left(), 1, "it is young")
+	require.Len(t, left(), 1, "the file is too new to be removed")
 	const old = "-ctime +0"
 	for name, write := range map[string]func() error{
 		"AppendFile": func() error { return sb.FS().AppendFile(t.Context(), "file", large) },
@@ -123,7 +123,7 @@ func TestLateUploadIsSwept(t *testing.T) {
 		gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 			if body := readBody(t, req); bytes.Contains(body, []byte(old)) {
 				found = true
-				setBody(req, bytes.Replace(body, []byte(old), []byte("-size -100k"), 1)) // the change time of a file can't be set
+				setBody(req, bytes.Replace(body, []byte(old), []byte("-size -100k"), 1)) // a test can't set the change time of a file, so search by the size
 			}
 			return next.RoundTrip(req)
 		})
@@ -135,8 +135,8 @@ func TestLateUploadIsSwept(t *testing.T) {
 	}
 }
 
-// TestSuccessOfNothingSent: a gateway reports success for an upload before it has read any
-// of it. The call fails.
+// TestSuccessOfNothingSent: a gateway reports the success of an upload before it has read
+// any data. The call fails.
 func TestSuccessOfNothingSent(t *testing.T) {
 	t.Parallel()
 	srv, made := testkit.LightStart(t, nil)

@@ -17,19 +17,20 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// limit is a limit of a create, as an option and in the request.
+// limit is a limit on a field of the request that creates a sandbox, and on the option for
+// this field.
 type limit struct {
 	name      string
-	good, bad int // at the limit, and beyond it
+	good, bad int // values at the limit and beyond it
 	options   func(n int) sandbox.CreateOptions
 	field     string
 	sent      func(n int) any
-	// lenient is the reason why the client leaves the check to the service; empty if it
-	// checks.
+	// lenient is the reason why the client does not check the limit. It is empty if the
+	// client does.
 	lenient string
 }
 
-func text(n int) string { return strings.Repeat("é", n) } // each is two bytes
+func text(n int) string { return strings.Repeat("é", n) } // n characters of two bytes
 
 func numbered(n int) (list []int, tags map[string]string) {
 	tags = map[string]string{}
@@ -65,15 +66,15 @@ var limits = []limit{
 		return sandbox.CreateOptions{Env: sandbox.Env{"K": strings.Repeat("\x00", n)}}
 	},
 		"env", func(n int) any { return map[string]string{"K": strings.Repeat("\x00", n)} }, ""},
-	// As JSON it is {"K":"…"}.
+	// The limit applies to the JSON of the environment.
 	{"environment", wire.MaxEnv - len(`{"K":""}`), wire.MaxEnv, func(n int) sandbox.CreateOptions {
 		return sandbox.CreateOptions{Env: sandbox.Env{"K": strings.Repeat("v", n)}}
 	}, "env", func(n int) any { return map[string]string{"K": strings.Repeat("v", n)} }, ""},
 	{"least port", wire.MinPort, wire.MinPort - 1, port, "ports", onePort, ""},
 	{"greatest port", wire.MaxPort, wire.MaxPort + 1, port, "ports", onePort, ""},
-	{"reserved port", wire.ReservedPort + 1, wire.ReservedPort, port, "ports", onePort, "the service may give it up"},
-	// The service was seen to accept one less than the maximum, and to respond with 500 to
-	// the maximum.
+	{"reserved port", wire.ReservedPort + 1, wire.ReservedPort, port, "ports", onePort, "the service may stop reserving it"},
+	// The service has accepted one port less than the maximum, and has responded to the
+	// maximum with status 500.
 	{"ports", wire.MaxPorts - 1, wire.MaxPorts + 1, func(n int) sandbox.CreateOptions { list, _ := numbered(n); return sandbox.CreateOptions{Ports: list} },
 		"ports", func(n int) any { list, _ := numbered(n); return list }, ""},
 	{"odd vCPUs", 4, 3, vcpus, "resources", oneSize, ""},
@@ -113,8 +114,8 @@ func kept(n int) sandbox.CreateOptions {
 	return sandbox.CreateOptions{KeepLastSnapshots: &sandbox.KeepLastSnapshots{Count: n}}
 }
 
-// TestLimitsAgree: the client and the emulator each accept a value at the limit, and refuse
-// one beyond it.
+// TestLimitsAgree: the client and the emulator both accept a value at the limit, and both
+// refuse a value beyond it.
 func TestLimitsAgree(t *testing.T) {
 	t.Parallel()
 	srv := testkit.LightServer(t)
@@ -159,7 +160,7 @@ func TestLimitsAgree(t *testing.T) {
 	}
 }
 
-// TestOtherLimitsAgree: the same for commands, drives and listings.
+// TestOtherLimitsAgree is like TestLimitsAgree, but for commands, drives and listings.
 func TestOtherLimitsAgree(t *testing.T) {
 	t.Parallel()
 	srv := testkit.LightServer(t)

@@ -20,18 +20,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lostWorld has the objects of the calls whose responses are lost.
+// lostWorld contains the objects for calls whose responses are lost.
 type lostWorld struct {
 	c        *sandbox.Client
 	sb       *sandbox.Sandbox
-	cmd      *sandbox.Command // sleeps, and reads its input
+	cmd      *sandbox.Command // reads a line of its input, and sleeps
 	drive    *sandbox.Drive
 	snapshot string
-	prefix   string // of the names in it
+	prefix   string // of the objects' names
 }
 
-// lostResponse describes an operation that takes effect, but whose first response is lost:
-// how many requests the client sends in total, and whether the outcome is unknown.
+// lostResponse describes a call whose first request takes effect, but whose response is
+// lost: how many requests the client sends in total, and whether it returns
+// ErrOutcomeUnknown.
 type lostResponse struct {
 	op      sandboxtest.Operation
 	sent    int
@@ -41,10 +42,10 @@ type lostResponse struct {
 
 func second[T any](_ T, err error) error { return err }
 
-// These are the operations with a name that the caller chose.
+// These are operations of api.Table, but with a name that the caller has chosen.
 var createNamed, createRuntimeNamed, forkNamed = new(*api.CreateSandbox), new(*api.CreateRuntime), new(*api.ForkSandbox)
 
-// operations returns all operations, those that may have a name with and without one.
+// operations returns all operations, including those with a name that the caller has chosen.
 func operations() []*api.Op {
 	return append(slices.Clone(api.Table), createNamed, createRuntimeNamed, forkNamed)
 }
@@ -120,7 +121,7 @@ func lostResponses() map[*api.Op]lostResponse {
 		api.ListCommands: {sandboxtest.ListCommands, again, false, func(ctx context.Context, w *lostWorld) error {
 			return second(w.sb.ListCommands(ctx))
 		}},
-		api.GetCommand: {sandboxtest.GetCommand, again + 1, false, func(ctx context.Context, w *lostWorld) error { // it looks for the end, too
+		api.GetCommand: {sandboxtest.GetCommand, again + 1, false, func(ctx context.Context, w *lostWorld) error { // one more, because GetCommand also looks for the end
 			return second(w.sb.GetCommand(ctx, w.cmd.ID()))
 		}},
 		api.CommandLogs: {sandboxtest.CommandLogs, again, false, func(ctx context.Context, w *lostWorld) error {
@@ -133,9 +134,9 @@ func lostResponses() map[*api.Op]lostResponse {
 			return w.cmd.Kill(ctx)
 		}},
 		api.SignalCommand: {sandboxtest.KillCommand, once, true, func(ctx context.Context, w *lostWorld) error {
-			return w.cmd.Signal(ctx, sandbox.SIGSTOP) // a second one could come after the SIGCONT
+			return w.cmd.Signal(ctx, sandbox.SIGSTOP) // a retry could arrive after a later SIGCONT
 		}},
-		api.WriteStdin: {sandboxtest.WriteStdin, again + 1, false, func(ctx context.Context, w *lostWorld) error { // it asks how much has arrived
+		api.WriteStdin: {sandboxtest.WriteStdin, again + 1, false, func(ctx context.Context, w *lostWorld) error { // one more, which asks how much has arrived
 			in := w.cmd.Stdin(ctx)
 			if _, err := io.WriteString(in, "x"); err != nil {
 				return err
@@ -181,14 +182,14 @@ func lostResponses() map[*api.Op]lostResponse {
 	}
 }
 
-// inOrder returns the operations in an order in which they can share a world: those that
-// delete what others need come last.
+// inOrder returns the operations in an order in which they can share a world: operations
+// that delete an object come last.
 func inOrder() []*api.Op {
 	deletes := []*api.Op{api.DeleteSandbox, api.DeleteDrive, api.DeleteSnapshot}
 	return append(slices.DeleteFunc(operations(), func(op *api.Op) bool { return slices.Contains(deletes, op) }), deletes...)
 }
 
-// undos returns, for an operation, what undoes it for the next row.
+// undos returns functions that undo the effect of an operation before the next row.
 func undos() map[*api.Op]func(ctx context.Context, w *lostWorld) error {
 	deletes := func(name string) func(context.Context, *lostWorld) error {
 		return func(ctx context.Context, w *lostWorld) error { return w.c.Delete(ctx, w.prefix+name, nil) }
@@ -212,7 +213,7 @@ func undos() map[*api.Op]func(ctx context.Context, w *lostWorld) error {
 		createNamed: deletes("new"), createRuntimeNamed: deletes("new"), forkNamed: deletes("fork"),
 		api.StopSession: restart, api.CreateSnapshot: restart,
 		api.KillCommand: restart, api.SignalCommand: restart, api.WriteStdin: restart,
-		// Not by Remove, which needs GNU's rm.
+		// Remove would need GNU's rm.
 		api.MakeDir:          func(ctx context.Context, w *lostWorld) error { return w.sb.CommandContext(ctx, "rmdir", "dir").Run() },
 		api.GetOrCreateDrive: deletesDrive("another"), api.ForkDrive: deletesDrive("forked"),
 	}
@@ -231,7 +232,7 @@ func newLostWorld(t *testing.T, srv *sandboxtest.Server) *lostWorld {
 	sb, err := c.Create(t.Context(), testkit.Lasting(&sandbox.CreateOptions{Name: "work", Mounts: map[string]sandbox.Mount{"/mnt/data": drive.Mount(sandbox.MountReadWrite)}}))
 	require.NoError(t, err)
 	testkit.Output(t, sb, "sh", "-c", "echo x > /mnt/data/x; echo x > there")
-	_, err = sb.Stop(t.Context(), nil) // the drive can be forked and deleted from now on
+	_, err = sb.Stop(t.Context(), nil) // detaches the drive, so that it can be forked and deleted
 	require.NoError(t, err)
 	require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{Mounts: map[string]sandbox.Mount{}}))
 	w := &lostWorld{c: c, sb: sb, drive: drive, snapshot: stopped.Snapshot.ID}
@@ -239,17 +240,17 @@ func newLostWorld(t *testing.T, srv *sandboxtest.Server) *lostWorld {
 	return w
 }
 
-// start starts the command again.
+// start starts the command of the world, also after it has ended.
 func (w *lostWorld) start(ctx context.Context) (err error) {
 	w.cmd, err = w.sb.StartCommand(ctx, "sh", []string{"-c", "echo up; read -r line; exec sleep 1000"}, &sandbox.StartOptions{AttachStdin: true})
 	return err
 }
 
-// TestLostResponses loses the response to each operation of the table, after the operation
-// took effect. The client retries operations that change nothing, looks up the result of
-// others, and reports an unknown outcome for the rest. All rows use the same world, one
-// after another, because making one takes long. By day each row loses its response in one
-// way.
+// TestLostResponses loses the response to each operation of api.Table, after it has taken
+// effect. The client retries operations that change nothing, looks up the result of others,
+// and returns ErrOutcomeUnknown for the rest. All rows use the same world, one after
+// another, because creating a world is slow. By default each row loses its response in only
+// one way.
 func TestLostResponses(t *testing.T) {
 	t.Parallel()
 	rows, undo := lostResponses(), undos()
@@ -291,8 +292,8 @@ func TestLostResponses(t *testing.T) {
 	}
 }
 
-// TestDeleteDriveOnlyOurs: a delete whose response was lost is not retried on
-// another drive that has taken the name since.
+// TestDeleteDriveOnlyOurs: the response to a delete is lost, and another client then
+// creates a drive with the same name. The client does not delete the new drive.
 func TestDeleteDriveOnlyOurs(t *testing.T) {
 	t.Parallel()
 	srv := testkit.LightServer(t)
@@ -313,13 +314,13 @@ func TestDeleteDriveOnlyOurs(t *testing.T) {
 	})
 	require.NoError(t, drive.Delete(t.Context()))
 	theirs, err := other.GetDrive(t.Context(), "data")
-	require.NoError(t, err, "the new drive is somebody else's")
+	require.NoError(t, err, "the client has deleted another client's drive")
 	assert.NotEqual(t, drive.Info().ID, theirs.Info().ID)
 }
 
-// TestDeleteArrivesLate: the connection of a delete breaks, and the delete arrives only
-// after the lookup that still finds the sandbox or the drive. The second delete finds
-// nothing, which is a success.
+// TestDeleteArrivesLate: the connection of a delete breaks, and a lookup still finds the
+// sandbox or the drive. Then the delete arrives, and the retry finds nothing. The call
+// succeeds.
 func TestDeleteArrivesLate(t *testing.T) {
 	t.Parallel()
 	srv := testkit.LightServer(t)

@@ -26,7 +26,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// stranger responds to every request in place of the API, always in the same way.
+// stranger is a server in place of the API. It responds to every request in the same way.
 type stranger struct {
 	name   string
 	status int
@@ -77,16 +77,16 @@ func strangers() []stranger {
 	return rows
 }
 
-// apiErrors are the errors that only a response of the API justifies.
+// apiErrors are the errors that a call may return only after a response of the API.
 var apiErrors = []error{
 	sandbox.ErrNotFound, sandbox.ErrUnauthorized, sandbox.ErrDeleted, sandbox.ErrStopped, sandbox.ErrConflict, sandbox.ErrSnapshotNotFound,
 	sandbox.ErrQuotaExceeded, sandbox.ErrReplaced, sandbox.ErrImageNotReady, fs.ErrNotExist, fs.ErrExist, fs.ErrPermission, io.EOF,
 }
 
-// TestNotTheAPI calls every method that takes a context while a stranger responds:
-// none succeeds, none fails with an error that only the API justifies, each returns, and
-// only the API's host gets the token or a body. A start is sent once, and its outcome is
-// unknown. By day each stranger responds to the starts and some of the other methods.
+// TestNotTheAPI calls every method that takes a context while a stranger responds. Each
+// call returns an error, but none of apiErrors. Hosts other than the API's get neither the
+// token nor a body. The client sends a start once, and returns ErrOutcomeUnknown. By
+// default each stranger responds to the starts and some of the other methods.
 func TestNotTheAPI(t *testing.T) {
 	t.Parallel()
 	names := callsWithContext(t)
@@ -119,7 +119,7 @@ func (s stranger) play(t *testing.T, name string) {
 			req.Body.Close()
 		}
 		if req.URL.Host != "api.test" {
-			assert.Empty(t, req.Header.Get("Authorization")+string(body), "%s: what %s gets", name, req.URL.Host)
+			assert.Empty(t, req.Header.Get("Authorization")+string(body), "%s: the token and the body that %s gets", name, req.URL.Host)
 		}
 		resp := canned.Response(s.status, "", strings.NewReader(s.body))
 		resp.Header, resp.Request = s.header.Clone(), req
@@ -132,11 +132,11 @@ func (s stranger) play(t *testing.T, name string) {
 	err := callForError(ctx, t, all, typ, method)
 	took := time.Since(begin)
 	switch method {
-	case "KeepAlive", "EnsureTimeLeft": // continue through temporary faults
+	case "KeepAlive", "EnsureTimeLeft": // these don't fail because of temporary faults
 		return
 	case "WaitForPort", "WaitForLog":
 	default:
-		assert.Less(t, took, limit, "%s does not return, %d requests", name, requests.Load())
+		assert.Less(t, took, limit, "%s did not return in time, %d requests", name, requests.Load())
 	}
 	assert.Positive(t, requests.Load(), "%s: requests", name)
 	if !assert.Error(t, err, "%s", name) {
@@ -154,7 +154,7 @@ func (s stranger) play(t *testing.T, name string) {
 	}
 }
 
-// callForError is callByName, and reads what was opened.
+// callForError is like callByName, but also reads the file that FileSystem.Open returns.
 func callForError(ctx context.Context, t *testing.T, handles []any, typ, method string) error {
 	if fsys, ok := handles[3].(*sandbox.FileSystem); ok && typ == "FileSystem" && method == "Open" {
 		f, err := fsys.Open(ctx, "x", nil)
@@ -168,8 +168,8 @@ func callForError(ctx context.Context, t *testing.T, handles []any, typ, method 
 	return err
 }
 
-// brokenResponses are what a server writes to a connection, by names. KIND stands for the
-// requested content type.
+// brokenResponses returns texts that a server writes to a connection, by their names. KIND
+// stands for the requested content type.
 func brokenResponses() map[string]string {
 	const ok, success = "HTTP/1.1 200 OK\r\nContent-Type: KIND\r\n", canned.Begun + canned.Ended
 	chunk := func(s string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(s), s) }
@@ -188,8 +188,8 @@ func brokenResponses() map[string]string {
 	}
 }
 
-// TestBrokenResponses: a start whose response is broken HTTP is sent once, and the error
-// says that the command may have begun.
+// TestBrokenResponses: if the response to a start is broken HTTP, the client does not send
+// the start again, and returns ErrOutcomeUnknown.
 func TestBrokenResponses(t *testing.T) {
 	t.Parallel()
 	calls := map[string]func(ctx context.Context, sb *sandbox.Sandbox) error{
@@ -223,8 +223,8 @@ func TestBrokenResponses(t *testing.T) {
 	}
 }
 
-// playBroken makes a call whose every request gets a broken response, and counts the
-// starts.
+// playBroken makes a call, responds to each of its requests with the broken response, and
+// counts the starts.
 func playBroken(t *testing.T, name, broken string, call func(context.Context, *sandbox.Sandbox) error) (starts int, err error) {
 	getting := true
 	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
@@ -248,7 +248,7 @@ func playBroken(t *testing.T, name, broken string, call func(context.Context, *s
 					kind = "application/x-ndjson"
 				}
 			}
-			_, _ = io.WriteString(there, strings.ReplaceAll(text, "KIND", kind)) // the client may have closed its end
+			_, _ = io.WriteString(there, strings.ReplaceAll(text, "KIND", kind)) // the client may have closed the connection
 		}()
 		return here, nil
 	}}
@@ -265,6 +265,6 @@ func playBroken(t *testing.T, name, broken string, call func(context.Context, *s
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	err = call(ctx, sb)
-	require.NoError(t, ctx.Err(), "it does not return")
+	require.NoError(t, ctx.Err(), "the call did not return")
 	return starts, err
 }

@@ -30,12 +30,12 @@ var chosen = map[string]any{
 	"EnsureOptions.Port": 1000, "Cwd": "/tmp",
 }
 
-// TestNoOptionIsRefused sets each field of the options of each method, one at a
-// time: no method has options that it can't use.
+// TestNoOptionIsRefused sets each field of the options of each method, one at a time. No
+// method refuses one of its options.
 func TestNoOptionIsRefused(t *testing.T) {
 	t.Parallel()
 	ended, cancel := context.WithCancel(t.Context())
-	cancel() // the checks come before the first request
+	cancel() // a method checks its options before the first request, so no request is needed
 	fields := 0
 	for _, h := range handles(t, canned.Silent{}) {
 		for m, method := range reflect.ValueOf(h).Methods() {
@@ -56,7 +56,7 @@ func TestNoOptionIsRefused(t *testing.T) {
 					}
 					in[at] = reflect.New(typ.Elem())
 					in[at].Elem().FieldByIndex(field.Index).Set(valueOf(t, typ.Elem().Name(), field))
-					if field.Name == "Args" { // which need a program
+					if field.Name == "Args" { // valid only with a program
 						in[at].Elem().FieldByName("Command").SetString("sh")
 					}
 					err, _ := reflect.TypeAssert[error](resultOf(method.Call(in)))
@@ -91,7 +91,7 @@ func valueOf(t *testing.T, options string, field reflect.StructField) reflect.Va
 		return reflect.New(field.Type.Elem())
 	default:
 		v := canned.Argument(t, "", 0, field.Type)
-		assert.False(t, v.IsZero(), "chosen has no value for %s.%s", options, field.Name)
+		assert.False(t, v.IsZero(), "add a value for %s.%s to chosen", options, field.Name)
 		return v
 	}
 }

@@ -14,11 +14,12 @@ import (
 )
 
 // TestCreatesUnderLimits: four clients, like processes of one team, create more sandboxes
-// at once than the service permits in three periods. All creates succeed, with few refused
-// requests. The tests of internal/api check on a fake clock how long they wait.
+// at once than the service permits in three periods. All calls succeed, and the service
+// refuses only few requests. The tests of internal/api check the length of the waits with a
+// fake clock.
 func TestCreatesUnderLimits(t *testing.T) {
 	t.Parallel()
-	needs.Long(t, "waits for the periods of rate limits")
+	needs.Long(t, "it waits until several periods of rate limits have passed")
 	srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder, RateLimits: true})
 	const clients, each = 4, 20
 	var all sync.WaitGroup

@@ -30,9 +30,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRunsOnceDespiteEndedSession: a session ends while a command's stream breaks. The
-// client does not take the error of the repair for a refusal of the command, and does not
-// run the command again in the next session.
+// TestRunsOnceDespiteEndedSession: a command's stream breaks, and the session ends before
+// the client can repair it. The client does not mistake the API's error for a refusal of
+// the command, and does not run the command again in the next session.
 func TestRunsOnceDespiteEndedSession(t *testing.T) {
 	t.Parallel()
 	srv, gate, sb, direct := testkit.LightBehind(t, sandbox.ClientOptions{}, nil)
@@ -48,14 +48,14 @@ func TestRunsOnceDespiteEndedSession(t *testing.T) {
 			pr, pw := io.Pipe()
 			body := resp.Body
 			go func() {
-				defer deliver() // it may come with the stream's end
+				defer deliver() // if there is no other data before the stream's end
 				buf := make([]byte, 4<<10)
 				for {
 					n, err := body.Read(buf)
 					if _, writeErr := pw.Write(buf[:n]); err != nil || writeErr != nil {
 						return
 					}
-					deliver() // the command's record
+					deliver() // the data begins with the command's record
 				}
 			}()
 			go func() { <-cut; <-delivered; pw.CloseWithError(io.ErrUnexpectedEOF); body.Close() }()
@@ -66,7 +66,7 @@ func TestRunsOnceDespiteEndedSession(t *testing.T) {
 	go func() {
 		defer close(stopped)
 		assert.Eventually(t, func() bool { return testkit.Count(srv, sandboxtest.RunCommand) == 1 }, testkit.Patience, 10*time.Millisecond)
-		// The shell makes the file before it writes to it.
+		// The shell creates the file before it writes to it.
 		for charged, _ := direct.FS().ReadFile(t.Context(), "charged"); string(charged) != "once\n" && t.Context().Err() == nil; {
 			charged, _ = direct.FS().ReadFile(t.Context(), "charged")
 		}
@@ -83,8 +83,8 @@ func TestRunsOnceDespiteEndedSession(t *testing.T) {
 	assert.Equal(t, "once\n", testkit.Output(t, sb, "cat", "charged"))
 }
 
-// TestRunsOnceDespiteLostResponse: the response to a start is lost, a lookup finds the
-// command by its ID, and the API refuses its log because the session has ended since. The
+// TestRunsOnceDespiteLostResponse: the response to a start is lost, and the client finds
+// the command by its ID. Then the session ends, so the API refuses the command's log. The
 // client does not run the command again.
 func TestRunsOnceDespiteLostResponse(t *testing.T) {
 	t.Parallel()
@@ -111,7 +111,7 @@ func TestRunsOnceDespiteLostResponse(t *testing.T) {
 	} {
 		for _, lost := range []string{"broken", "cut"} {
 			if lost == "cut" && name != "RunCommand" && name != "StartCommand" && !needs.Slow() {
-				continue // these start their commands as those do
+				continue // these start their commands like RunCommand and StartCommand
 			}
 			t.Run(name+", "+lost, func(t *testing.T) {
 				t.Parallel()
@@ -124,7 +124,7 @@ func TestRunsOnceDespiteLostResponse(t *testing.T) {
 					}
 					resp, err := next.RoundTrip(req)
 					if err == nil && testkit.IsRun(req) && first.CompareAndSwap(false, true) {
-						// Wait until the command has run: it would end with its session.
+						// Wait until the command has run, because it ends with its session.
 						assert.NoError(t, waitAll(t.Context(), direct))
 						if lost == "cut" {
 							resp.Body = testkit.CleanCut(resp.Body, 0)
@@ -140,7 +140,7 @@ func TestRunsOnceDespiteLostResponse(t *testing.T) {
 				if stopped.Load() {
 					require.ErrorIs(t, err, sandbox.ErrStopped)
 				} else {
-					require.NoError(t, err, "it was found, and needs no log")
+					require.NoError(t, err, "the client has found the command, and has not read its log")
 				}
 				assert.Equal(t, "once\n", testkit.Output(t, sb, "cat", "charged"))
 			})
@@ -148,9 +148,9 @@ func TestRunsOnceDespiteLostResponse(t *testing.T) {
 	}
 }
 
-// TestReplacedMeanwhile: GetOrCreate finds that a sandbox's files are gone, but another
-// caller replaces the sandbox first. GetOrCreate returns the new sandbox, or ErrReplaced if
-// the replacement comes just before its delete.
+// TestReplacedMeanwhile: GetOrCreate finds that a sandbox's files are gone, and wants to
+// replace the sandbox, but another caller replaces it first. GetOrCreate returns the new
+// sandbox, or ErrReplaced if the replacement comes between its last lookup and its delete.
 func TestReplacedMeanwhile(t *testing.T) {
 	t.Parallel()
 	for name, overtaken := range map[string]func(req *http.Request) (before, behind bool){
@@ -204,8 +204,8 @@ func TestReplacedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestDeleteOnlyOurs: a delete whose response was lost is not retried on
-// another sandbox that has taken the name since.
+// TestDeleteOnlyOurs: the response to a delete is lost, and another client then creates a
+// sandbox with the same name. The client does not delete the new sandbox.
 func TestDeleteOnlyOurs(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"handle", "name"} {
@@ -221,7 +221,7 @@ func TestDeleteOnlyOurs(t *testing.T) {
 					if req.Method != http.MethodDelete || !once.CompareAndSwap(false, true) {
 						resp, err := next.RoundTrip(req)
 						if err == nil {
-							// The gateway's own clock is an hour ahead.
+							// The gateway sets a Date of its own clock, which is an hour ahead.
 							resp.Header.Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
 						}
 						if err == nil && lost == "before it acted" {
@@ -251,9 +251,9 @@ func TestDeleteOnlyOurs(t *testing.T) {
 				}
 				_, getErr := other.Get(t.Context(), "shared", nil)
 				if lost == "and the name was taken" {
-					require.NoError(t, getErr, "the new sandbox is somebody else's")
+					require.NoError(t, getErr, "the client has deleted another client's sandbox")
 					if way == "name" {
-						require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, "nobody can tell by the name alone")
+						require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, "the client knows only the name, so it can't tell the two sandboxes apart")
 						return
 					}
 				} else {
@@ -281,9 +281,9 @@ func createdEarlier(t *testing.T, resp *http.Response, by time.Duration) {
 	resp.Header.Set("Content-Length", strconv.Itoa(len(body)))
 }
 
-// TestDeleteIsNotProvenByAnother: the request of a delete is lost, and the retry gets the
-// API's refusal for a missing object, but without the rate limit that all responses of the
-// API report. The client does not take that as proof that the object was deleted.
+// TestDeleteIsNotProvenByAnother: the request of a delete is lost. The retry gets an error
+// that says that the object is missing, but lacks the rate limit, which the API reports in
+// all responses. The client does not treat this error as proof of the deletion.
 func TestDeleteIsNotProvenByAnother(t *testing.T) {
 	t.Parallel()
 	srv := testkit.LightServer(t)
@@ -323,15 +323,15 @@ func TestDeleteIsNotProvenByAnother(t *testing.T) {
 		gate.Set(nil)
 		require.Error(t, err, name)
 		assert.NotErrorIs(t, err, sandbox.ErrNotFound, name)
-		if name != "snapshot" { // a second delete of a snapshot does no harm
+		if name != "snapshot" { // deleting a snapshot twice does no harm
 			assert.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, name)
 		}
 		assert.NoError(t, call.look(), name)
 	}
 }
 
-// TestKillOnce: a signal other than SIGKILL is delivered once, whatever happens to its
-// response. A kill that took effect is not an error, even if its response is lost.
+// TestKillOnce: if the response to a signal is lost, the client does not repeat the signal,
+// except for SIGKILL. A kill succeeds even if its response is lost.
 func TestKillOnce(t *testing.T) {
 	t.Parallel()
 	srv := testkit.LightServer(t)
@@ -362,8 +362,8 @@ func TestKillOnce(t *testing.T) {
 }
 
 // TestKillOnCancelEarly: KillOnCancel also kills a command whose context ends before its
-// first record has arrived. The call runs in a bubble, whose clock stands still while
-// connections lead out of it: its time limits don't depend on the machine.
+// first record has arrived. The call runs in a synctest bubble. Its clock stands still
+// while the call waits for a connection, so a slow machine does not exceed time limits.
 func TestKillOnCancelEarly(t *testing.T) {
 	t.Parallel()
 	srv, outer := testkit.LightStart(t, nil)
@@ -392,7 +392,7 @@ func TestKillOnCancelEarly(t *testing.T) {
 		}
 		cmds, err := sb.ListCommands(t.Context())
 		require.NoError(t, err)
-		cmds = slices.DeleteFunc(cmds, func(cmd *sandbox.Command) bool { return cmd.Name() != "sleep" }) // without the commands that look for children
+		cmds = slices.DeleteFunc(cmds, func(cmd *sandbox.Command) bool { return cmd.Name() != "sleep" }) // the others are the scripts that kill children
 		assert.Len(t, cmds, 2)
 		for _, cmd := range cmds {
 			done, err := cmd.Wait(t.Context())
@@ -402,8 +402,8 @@ func TestKillOnCancelEarly(t *testing.T) {
 	})
 }
 
-// TestContextCauses: the error of every call whose context ended with a cause
-// matches both.
+// TestContextCauses: if the context of a call ends with a cause, the call's error matches
+// both the context's error and the cause.
 func TestContextCauses(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.LightStart(t, nil)
@@ -436,8 +436,8 @@ func TestContextCauses(t *testing.T) {
 	}
 }
 
-// TestLooksDoNotResume: looking up commands starts no machine, reports their
-// end, and finds the session that another client has started.
+// TestLooksDoNotResume: looking up commands does not resume the sandbox. It reports the end
+// of commands, and also finds the commands of a session that another client has started.
 func TestLooksDoNotResume(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.LightStart(t, nil)
@@ -464,8 +464,8 @@ func TestLooksDoNotResume(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestCommandIDs: a command has the ID that the caller chose. If a service ignores or
-// refuses IDs, the client logs that once and continues without them.
+// TestCommandIDs: a command has the ID that the caller has chosen. If the service ignores
+// or refuses such IDs, the client logs this once and continues without them.
 func TestCommandIDs(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []sandboxtest.CommandIDs{sandboxtest.CommandIDsHonored, sandboxtest.CommandIDsIgnored, sandboxtest.CommandIDsRefused} {
@@ -486,7 +486,7 @@ func TestCommandIDs(t *testing.T) {
 			assert.Equal(t, logged, strings.Count(log.String(), "commands get their IDs from the service"), log.String())
 			want := 3
 			if mode == sandboxtest.CommandIDsRefused {
-				want = 4 // the first one was refused
+				want = 4 // the client repeats the first one without an ID
 			}
 			assert.Equal(t, want, testkit.Count(srv, sandboxtest.RunCommand))
 			if mode != sandboxtest.CommandIDsHonored {
@@ -507,8 +507,8 @@ func TestCommandIDs(t *testing.T) {
 	}
 }
 
-// TestFilesOfAnEndedSession: if the program of a file operation is killed, the error
-// matches ErrStopped only if the session has ended. No process remains.
+// TestFilesOfAnEndedSession: something kills the helper program of a file operation. The
+// error matches ErrStopped only if the session has ended. No process remains.
 func TestFilesOfAnEndedSession(t *testing.T) {
 	needs.GNU(t)
 	t.Parallel()
@@ -522,7 +522,7 @@ func TestFilesOfAnEndedSession(t *testing.T) {
 		},
 		"alone": func(t *testing.T, _ *sandboxtest.Server, sb *sandbox.Sandbox) {
 			var cmds []*sandbox.Command
-			require.Eventually(t, func() bool { // it may run before it is listed
+			require.Eventually(t, func() bool { // the list may contain the command only some time after its start
 				var err error
 				cmds, err = sb.ListCommands(t.Context())
 				return err == nil && slices.ContainsFunc(cmds, func(cmd *sandbox.Command) bool { return slices.Contains(cmd.Args(), pipeOf("alone")) })
@@ -552,12 +552,12 @@ func TestFilesOfAnEndedSession(t *testing.T) {
 	}
 }
 
-// pipeOf returns a name that no other test process uses: without namespaces, pgrep also
-// finds theirs.
+// pipeOf returns a name that no other test process uses. Without namespaces, pgrep also
+// finds the processes of other tests.
 func pipeOf(name string) string { return fmt.Sprintf("pipe-%s-%d", name, os.Getpid()) }
 
-// TestProgramKilledWithItsSession: the stream reports that the program was killed. The
-// client looks up the session to learn whether it has ended.
+// TestProgramKilledWithItsSession: a helper program was killed. The client looks up the
+// session, and the error matches ErrStopped only if the session has ended.
 func TestProgramKilledWithItsSession(t *testing.T) {
 	t.Parallel()
 	for _, status := range []sandbox.Status{sandbox.StatusStopped, sandbox.StatusStopping, sandbox.StatusFailed, sandbox.StatusRunning} {

@@ -18,7 +18,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/canned"
 )
 
-// unread are fields of recorded responses that no public type has, each with the reason.
+// unread lists the fields of recorded responses that no public type shows, with the reasons.
 var unread = map[string]string{
 	"sandbox.driveCount": unheard, "sandbox.mounts.driveId": unheard, "snapshot.extra": unheard, "snapshot.other": unheard,
 	"drive.usedBytes": unheard, "command.extra": unheard,
@@ -29,32 +29,32 @@ var unread = map[string]string{
 }
 
 const (
-	unheard = "invented by a recording, to show that unknown fields do no harm"
-	failed  = "this response is refused: "
-	values  = "the value of a header, which nothing may show"
+	unheard = "an unknown field that a recording contains to show that it does no harm"
+	failed  = "the client refuses this response: "
+	values  = "a secret value of a header"
 )
 
-// kinds are the kinds of objects, by their names in recorded responses.
+// kinds maps the names of objects in recorded responses to kinds of objects.
 var kinds = map[string]string{
 	"sandbox": "sandbox", "sandboxes": "sandbox", "session": "session", "sessions": "session", "routes": "route", "snapshot": "snapshot",
 	"snapshots": "snapshot", "siblings": "snapshot", "command": "command", "commands": "command", "drive": "drive", "drives": "drive",
 	"pagination": "pagination",
 }
 
-// TestResponses changes each field of the recorded responses, one at a time: what the
-// public types show must change.
+// TestResponses changes each field of the recorded responses, one at a time. The JSON of
+// the public types must change, too.
 func TestResponses(t *testing.T) {
 	t.Parallel()
 	objects := recordedObjects(t)
-	// These fields are newer than the recordings.
+	// The recordings lack these newer fields.
 	objects["route"]["system"], objects["drive"]["v0"] = false, false
 	for _, kind := range []string{"sandbox", "session"} {
-		objects[kind]["networkPolicy"].(map[string]any)["mode"] = "custom" // the mode in which the other fields have a meaning
+		objects[kind]["networkPolicy"].(map[string]any)["mode"] = "custom" // the client ignores the other fields in other modes
 	}
 	found := map[string]bool{}
 	t.Cleanup(func() {
 		for name := range unread {
-			assert.True(t, found[name], "%s is listed, and in no recorded response", name)
+			assert.True(t, found[name], "no recorded response contains %s: remove it from unread", name)
 		}
 	})
 	for kind, shown := range map[string]func(*testing.T, map[string]any) any{
@@ -65,7 +65,7 @@ func TestResponses(t *testing.T) {
 			require.NotEmpty(t, objects[kind])
 			same := fmt.Sprint(show(t, shown, objects))
 			require.NotContains(t, same, failed)
-			require.Equal(t, same, fmt.Sprint(show(t, shown, objects)), "two looks at the same response")
+			require.Equal(t, same, fmt.Sprint(show(t, shown, objects)), "the same response must have the same JSON")
 			for _, path := range leafPaths(objects[kind], nil) {
 				name := kind
 				for _, p := range path {
@@ -79,9 +79,9 @@ func TestResponses(t *testing.T) {
 				undo()
 				switch _, listed := unread[name]; {
 				case listed && seen:
-					t.Errorf("%s is shown, and listed as one that is not", name)
+					t.Errorf("a public type shows %s: remove it from unread", name)
 				case !listed && !seen:
-					t.Errorf("%s is in recorded responses, and shown by no public type", name)
+					t.Errorf("recorded responses contain %s, but no public type shows it", name)
 				}
 			}
 		})
@@ -118,6 +118,7 @@ func recordedObjects(t *testing.T) map[string]map[string]any {
 	return objects
 }
 
+// gather adds the fields of all objects in v to objects.
 func gather(objects map[string]map[string]any, v any) {
 	switch v := v.(type) {
 	case []any:
@@ -140,14 +141,15 @@ func gather(objects map[string]map[string]any, v any) {
 				if objects[kind] == nil {
 					objects[kind] = map[string]any{}
 				}
-				union(objects[kind], object)
+				addFields(objects[kind], object)
 			}
 		}
 	}
 }
 
-// union adds missing fields. A list has one element, which is a union as well.
-func union(into, from map[string]any) {
+// addFields adds the fields of from to into. Each list gets one element, with the fields of
+// all elements.
+func addFields(into, from map[string]any) {
 	for name, v := range from {
 		switch v := v.(type) {
 		case nil:
@@ -157,7 +159,7 @@ func union(into, from map[string]any) {
 				inner = map[string]any{}
 				into[name] = inner
 			}
-			union(inner, v)
+			addFields(inner, v)
 		case []any:
 			list, _ := into[name].([]any)
 			for _, elem := range v {
@@ -168,7 +170,7 @@ func union(into, from map[string]any) {
 					fallthrough
 				case isObject:
 					if first, ok := list[0].(map[string]any); ok {
-						union(first, object)
+						addFields(first, object)
 					}
 				case len(list) == 0:
 					list = append(list, elem)
@@ -183,7 +185,7 @@ func union(into, from map[string]any) {
 	}
 }
 
-// leafPaths returns the paths of all values other than objects and lists.
+// leafPaths returns the paths of all strings, numbers and booleans.
 func leafPaths(v any, at []any) (paths [][]any) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -201,7 +203,7 @@ func leafPaths(v any, at []any) (paths [][]any) {
 	return paths
 }
 
-// change changes a value and returns what restores it.
+// change changes the value at a path. It returns a function that restores the value.
 func change(v any, path []any) (undo func()) {
 	for _, step := range path[:len(path)-1] {
 		v = elem(v, step)
@@ -236,8 +238,8 @@ func set(v, step, to any) {
 	v.(map[string]any)[step.(string)] = to
 }
 
-// show returns the JSON of what the public types show of the objects, or an error, which
-// also shows that the field was read.
+// show returns the JSON of the public types for the objects, or of the error if the client
+// refuses them. An error also proves that the client has read the changed field.
 func show(t *testing.T, shown func(*testing.T, map[string]any) any, objects map[string]map[string]any) string {
 	o := map[string]any{}
 	for kind, v := range objects {
@@ -255,8 +257,8 @@ func clientOf(t *testing.T, response map[string]any) *sandbox.Client {
 	return canned.API(func(*http.Request) (*http.Response, error) { return canned.JSON(200, string(text)), nil }).Client(t)
 }
 
-// identity returns the name or ID to request an object by: the client refuses a response
-// about another object.
+// identity returns the name or ID of an object. A test requests the object by it, because
+// the client refuses a response about another object.
 func identity(t *testing.T, o map[string]any, kind, field string) string {
 	text, ok := o[kind].(map[string]any)[field].(string)
 	require.True(t, ok)
@@ -310,7 +312,7 @@ func shownCommand(t *testing.T, o map[string]any) any {
 	return []any{c.ID(), c.Name(), c.Args(), c.Cwd(), c.SessionID(), c.StartedAt(), elapsed, code, exited}
 }
 
-// TestTree tests the fields of the snapshot tree.
+// TestTree is like TestResponses, but for the fields of the snapshot tree.
 func TestTree(t *testing.T) {
 	t.Parallel()
 	node := func(id string) map[string]any {

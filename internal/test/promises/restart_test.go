@@ -18,21 +18,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// killableNetwork is the network of a program that is killed at one operation: before a
-// connection, before, during or after a write, or after a read. From then on nothing that
-// the program sends arrives, and its connections close, as when a process ends.
+// killableNetwork is the network of a program that is killed at one of its operations:
+// before a connection, before, during or after a write, or after a read. Then its
+// connections close, as when a process ends, and nothing more arrives.
 type killableNetwork struct {
-	kill context.CancelFunc // ends the program
+	kill context.CancelFunc // ends the program's context
 
 	mu    sync.Mutex
-	point int // operations until the kill; negative for never
+	point int // the number of operations until the kill; never if negative
 	dead  bool
 	conns []net.Conn
 }
 
 var errKilled = errors.New("the program was killed")
 
-// count counts an operation. From the kill on it returns an error.
+// count counts an operation. It returns an error once the program is killed.
 func (m *killableNetwork) count() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -91,7 +91,8 @@ func (c *killableConn) Read(p []byte) (int, error) {
 }
 
 // runOnce is a program that has stored a session and a command's ID. It starts the command
-// unless a predecessor has, and returns its exit code. It is killed at the given operation.
+// unless an earlier run of the program has, and returns the exit code. The program is
+// killed at the operation with the number point.
 func runOnce(ctx context.Context, srv *sandboxtest.Server, stored []byte, id string, point int) (int, error) {
 	ctx, kill := context.WithCancel(ctx)
 	defer kill()
@@ -115,7 +116,7 @@ func runOnce(ctx context.Context, srv *sandboxtest.Server, stored []byte, id str
 			cmd, err = session.StartCommand(ctx, "sh", []string{"-c", `echo "$0" >> started; exit 3`, id}, &sandbox.StartOptions{ID: id})
 		}
 		if errors.Is(err, sandbox.ErrConflict) {
-			continue // the predecessor's start has arrived in the meantime
+			continue // the start of the earlier run has arrived in the meantime
 		}
 		if err != nil {
 			return 0, err
@@ -128,8 +129,8 @@ func runOnce(ctx context.Context, srv *sandboxtest.Server, stored []byte, id str
 	}
 }
 
-// TestKilledAtEveryPoint: a program that stores a command's ID is killed at every operation
-// of a start, and restarted. Its command runs exactly once.
+// TestKilledAtEveryPoint kills a program that stores a command's ID at each operation of a
+// start, and restarts it. The command runs exactly once.
 func TestKilledAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.LightStart(t, nil)
@@ -148,8 +149,8 @@ func TestKilledAtEveryPoint(t *testing.T) {
 	}
 	started := testkit.Output(t, sb, "cat", "started")
 	for i := range point {
-		assert.Equal(t, 1, strings.Count(started, fmt.Sprintf("point-%d\n", i)), "the command of point %d", i)
+		assert.Equal(t, 1, strings.Count(started, fmt.Sprintf("point-%d\n", i)), "starts of the command of point %d", i)
 	}
-	assert.Greater(t, point, 12, "a start is at least four writes and reads")
+	assert.Greater(t, point, 12, "a start has at least this many operations")
 	t.Logf("killed at %d points of a start", point-1)
 }

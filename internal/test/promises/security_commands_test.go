@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCommandsOfOurOwn: our own code sets Stdout and Stderr of every command that it runs
-// in a sandbox. Output without a writer is kept in memory, and the sandbox may have
-// replaced the program by one that writes without end.
+// TestCommandsOfOurOwn: the code of this module sets Stdout and Stderr of every helper
+// program that it runs in a sandbox. Otherwise the client would keep all of the output in
+// memory, and the sandbox may have replaced the program by one that writes without end.
 func TestCommandsOfOurOwn(t *testing.T) {
 	t.Parallel()
 	calls := 0
@@ -45,7 +45,7 @@ func TestCommandsOfOurOwn(t *testing.T) {
 			}
 			if f, ok := call.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "RunCommand" {
 				calls++
-				assert.True(t, setsWriters(call.Args[3]), "%s: a command whose output is kept without limit", set.Position(call.Pos()))
+				assert.True(t, setsWriters(call.Args[3]), "%s: set Stdout and Stderr, otherwise the output is kept in memory without a limit", set.Position(call.Pos()))
 			}
 			return true
 		})
@@ -54,7 +54,8 @@ func TestCommandsOfOurOwn(t *testing.T) {
 	assert.Greater(t, calls, 5)
 }
 
-// setsWriters reports whether options set both Stdout and Stderr. It believes a variable.
+// setsWriters reports whether an expression for options sets both Stdout and Stderr. It
+// assumes so for a variable.
 func setsWriters(options ast.Expr) bool {
 	if address, ok := options.(*ast.UnaryExpr); ok {
 		options = address.X

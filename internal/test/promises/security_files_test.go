@@ -26,8 +26,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// sandboxSending returns a sandbox whose tar, gzip and base64 are replaced by programs that
-// send a chosen archive.
+// sandboxSending returns a sandbox in which other programs replace tar, gzip and base64, so
+// that a download receives an archive with the given names.
 func sandboxSending(t *testing.T, names []string) *sandbox.Sandbox {
 	t.Helper()
 	var archive bytes.Buffer
@@ -51,8 +51,8 @@ func sandboxSending(t *testing.T, names []string) *sandbox.Sandbox {
 	return sb
 }
 
-// TestDownloadDirOfABomb: an archive of a few hundred bytes takes neither minutes nor all
-// inodes.
+// TestDownloadDirOfABomb: DownloadDir stops unpacking a small archive with very many or
+// very deep directories.
 func TestDownloadDirOfABomb(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -65,7 +65,7 @@ func TestDownloadDirOfABomb(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if name == "deep" {
-				needs.Long(t, "its archive has two million directories; by day TestExtractDeep unpacks a smaller one")
+				needs.Long(t, "its archive has two million directories; TestExtractDeep always unpacks a smaller one")
 			}
 			var names []string
 			for i := range c.entries {
@@ -85,8 +85,8 @@ func TestDownloadDirOfABomb(t *testing.T) {
 	}
 }
 
-// TestUploadFollowsNoLinks: an upload does not follow links out of its tree, although files
-// and folders are replaced by links while it reads them.
+// TestUploadFollowsNoLinks: while an upload reads a tree, its files and folders are
+// replaced by links. The upload does not follow the links that lead out of the tree.
 func TestUploadFollowsNoLinks(t *testing.T) {
 	t.Parallel()
 	sb, err := testkit.LightServer(t).Client().Create(t.Context(), nil)
@@ -126,7 +126,7 @@ func TestUploadFollowsNoLinks(t *testing.T) {
 	}
 	for i := range rounds {
 		dst := fmt.Sprint("up", i)
-		// An upload may fail because a file disappears.
+		// An upload may fail, because files disappear while it runs.
 		if sb.FS().UploadDir(t.Context(), tree, dst, &sandbox.UploadOptions{Exclude: []string{".f", ".sub"}}) == nil {
 			sent++
 		}
@@ -144,10 +144,10 @@ func TestUploadFollowsNoLinks(t *testing.T) {
 	defer file.Close()
 	data, err := io.ReadAll(file)
 	require.NoError(t, err)
-	assert.Equal(t, mine, string(data), "%d of %d uploads succeeded meanwhile", sent, rounds)
+	assert.Equal(t, mine, string(data), "after %d successful uploads of %d", sent, rounds)
 }
 
-// TestDownloadFileMaxBytes: an endless file does not fill the disk.
+// TestDownloadFileMaxBytes: DownloadFile of an endless file fails instead of filling the disk.
 func TestDownloadFileMaxBytes(t *testing.T) {
 	t.Parallel()
 	sb, err := testkit.LightServer(t).Client().Create(t.Context(), nil)

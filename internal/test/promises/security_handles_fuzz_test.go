@@ -23,8 +23,8 @@ func (a *asked) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// FuzzHandleJSON unmarshals handles that somebody may have changed. Whatever
-// they contain, calls only reach the routes that they are meant for.
+// FuzzHandleJSON unmarshals handles from arbitrary JSON. Whatever a handle contains, its
+// methods send requests only to their own routes.
 func FuzzHandleJSON(f *testing.F) {
 	f.Add(`{"metadata":{"id":"sbx_1","status":"running","timeout":300000,"cwd":"/vercel/sandbox","createdAt":1795292481861},` +
 		`"routes":[],"sandboxMetadata":{"name":"thename","currentSessionId":"sbx_1","status":"running","persistent":true},"projectId":"prj"}`)
@@ -79,8 +79,8 @@ func FuzzHandleJSON(f *testing.F) {
 	})
 }
 
-// checkRoundTrip marshals a handle, unmarshals it, and marshals it again: the texts must be
-// equal.
+// checkRoundTrip marshals a handle, unmarshals the text, and marshals the result. Both
+// texts must be equal.
 func checkRoundTrip(t *testing.T, handle, other interface {
 	json.Marshaler
 	json.Unmarshaler
@@ -88,10 +88,10 @@ func checkRoundTrip(t *testing.T, handle, other interface {
 	t.Helper()
 	first, err := handle.MarshalJSON()
 	if err != nil {
-		return // it was not a handle
+		return // the fuzzed text was not a valid handle
 	}
 	if err := other.UnmarshalJSON(first); err != nil {
-		t.Errorf("%s can't be read again: %v", first, err)
+		t.Errorf("%s can't be unmarshaled again: %v", first, err)
 		return
 	}
 	second, err := other.MarshalJSON()

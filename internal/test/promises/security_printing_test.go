@@ -30,12 +30,13 @@ import (
 
 const module = "github.com/go-vercel/sandbox"
 
-// publicTypes returns all exported types with fields.
+// publicTypes returns all exported types that have fields.
 func publicTypes(t *testing.T) map[string]reflect.Type {
 	return root().Types(t)
 }
 
-// root is the module. Tests set the fields of an Invocation for their own commands.
+// root describes this module. Invocation may be printed in full, because only tests fill it,
+// for their own commands.
 func root() printing.Module {
 	return printing.Module{Dir: "../../..", Open: []reflect.Type{reflect.TypeFor[sandboxtest.Invocation]()}, Roots: []reflect.Type{
 		reflect.TypeFor[sandbox.Client](), reflect.TypeFor[sandbox.ClientOptions](),
@@ -58,12 +59,12 @@ func root() printing.Module {
 	}}
 }
 
-// TestPrintingEveryType prints every exported type in every way.
+// TestPrintingEveryType prints every exported type with each format. No secret field shows.
 func TestPrintingEveryType(t *testing.T) {
 	t.Parallel()
 	root().Print(t)
 
-	// Each other module has its own test.
+	// The other modules of this repository need their own tests.
 	dir := filepath.Join("..", "..", "..")
 	require.NoError(t, fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
 		switch path.Base(name) {
@@ -84,8 +85,8 @@ func TestPrintingEveryType(t *testing.T) {
 	}))
 }
 
-// TestPrintingValuesInUse prints values that were created and used, not only
-// filled.
+// TestPrintingValuesInUse prints values that methods have created and used, instead of
+// values that the test has filled.
 func TestPrintingValuesInUse(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Token: printing.Mark})

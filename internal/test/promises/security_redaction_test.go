@@ -25,7 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The planted secrets. Nothing that the SDK prints may contain them.
+// The planted secrets, which must not appear in any text that the SDK prints.
 const (
 	plantedToken    = "planted-token-5f1c"
 	plantedEnv      = "planted-env-9a2d"
@@ -35,8 +35,8 @@ const (
 
 var planted = []string{plantedToken, plantedEnv, plantedPassword, plantedHeader}
 
-// TestSecretsDoNotShow causes every kind of success and failure with planted
-// secrets, and prints the results in every way.
+// TestSecretsDoNotShow makes calls with planted secrets, which succeed and fail in every
+// way, and prints the results with each format.
 func TestSecretsDoNotShow(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Token: plantedToken})
@@ -70,7 +70,7 @@ func TestSecretsDoNotShow(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotContains(t, fmt.Sprintf("%v %+v %#v %s", interactive, interactive, *interactive, shown), interactive.Token)
 
-	// The client looks for a lost start for five seconds, which take no time in a bubble.
+	// Use synctest, because the client looks for a lost start for five seconds.
 	for _, fault := range []sandboxtest.Fault{{Status: 500}, {Status: 401}, {Status: 429}, {ActThenStatus: 502}, {DropBefore: true}, {DropAfter: true}, {CutAfterBytes: 3}} {
 		synctest.Test(t, func(t *testing.T) {
 			client := clientWith(t, srv, given, &logs)
@@ -104,7 +104,7 @@ func TestSecretsDoNotShow(t *testing.T) {
 			}
 			continue
 		}
-		// Options with hooks can't be marshalled at all.
+		// Options with hooks can't be marshaled.
 		if data, err := json.Marshal(v); err == nil {
 			text.Write(data)
 		}
@@ -116,7 +116,7 @@ func TestSecretsDoNotShow(t *testing.T) {
 	assert.Contains(t, logs.String(), "operation=\"run command\"", "requests are logged")
 }
 
-// clientWith returns a client with the given credentials and log, which also works in a bubble.
+// clientWith returns a client that also works in a synctest bubble.
 func clientWith(t *testing.T, srv *sandboxtest.Server, creds auth.Credentials, logs *testkit.LockedBuffer) *sandbox.Client {
 	t.Helper()
 	client, err := sandbox.NewClient(&sandbox.ClientOptions{
@@ -128,12 +128,13 @@ func clientWith(t *testing.T, srv *sandboxtest.Server, creds auth.Credentials, l
 	return client
 }
 
-// bubbleTransport returns a transport for a client in a synctest bubble and an emulator outside
-// of it. It keeps no idle connections: the bubble's clock stands still while one is read.
+// bubbleTransport returns a transport for a client in a synctest bubble and an emulator
+// outside of it. It keeps no idle connections, because it would read from them all the
+// time, and the bubble's clock stands still during such a read.
 func bubbleTransport() http.RoundTripper { return &http.Transport{DisableKeepAlives: true} }
 
-// TestSecretsOfSourcesAreNotEchoed: no error shows a secret of a source that the service
-// quotes, as in the error of a clone.
+// TestSecretsOfSourcesAreNotEchoed: the service may quote the secret of a source, as in the
+// error of a clone. The client's error does not show it.
 func TestSecretsOfSourcesAreNotEchoed(t *testing.T) {
 	t.Parallel()
 	for name, source := range map[string]sandbox.Source{
@@ -168,9 +169,9 @@ func TestSecretsOfSourcesAreNotEchoed(t *testing.T) {
 	}
 }
 
-// TestRequestsAreNotEchoed: no error or log shows variables, header rules or additional
-// parameters of a request that a server, a stream or the transport quotes. Every operation
-// that has some needs a row.
+// TestRequestsAreNotEchoed: a server, a stream or the transport may quote the variables,
+// header rules or additional parameters of a request. No error or log shows them. Every
+// operation with such parameters needs a row.
 func TestRequestsAreNotEchoed(t *testing.T) {
 	t.Parallel()
 	env := sandbox.Env{"SECRET": plantedEnv + `"<\é`}
@@ -292,8 +293,8 @@ func TestRequestsAreNotEchoed(t *testing.T) {
 	}
 }
 
-// carriesSecrets reports whether a struct has variables, headers or a field that a tag
-// marks as secret.
+// carriesSecrets reports whether a struct has environment variables, headers, or a field
+// that a struct tag marks as secret.
 func carriesSecrets(typ reflect.Type) bool {
 	root := func(t reflect.Type) bool { return t.PkgPath() == reflect.TypeFor[sandbox.Client]().PkgPath() }
 	switch typ {

@@ -28,8 +28,7 @@ import (
 	"github.com/go-vercel/sandbox/terminal"
 )
 
-// plantedClient returns a client with a planted token for an API that may
-// respond with anything.
+// plantedClient returns a client with a planted token. It does not retry.
 func plantedClient(t *testing.T, base string, hc *http.Client, logs *testkit.LockedBuffer) *sandbox.Client {
 	t.Helper()
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
@@ -78,7 +77,7 @@ func operationsOf(ctx context.Context, c *sandbox.Client) map[string]func() erro
 	}
 }
 
-// everyForm prints an error and everything that it wraps.
+// everyForm prints an error, and all errors that it wraps, with each format.
 func everyForm(err error) string {
 	var b strings.Builder
 	for todo := []error{err}; len(todo) > 0; {
@@ -161,7 +160,7 @@ func TestEchoes(t *testing.T) {
 			var logs testkit.LockedBuffer
 			for operation, do := range operationsOf(t.Context(), plantedClient(t, srv.URL, nil, &logs)) {
 				err := do()
-				if operation != "delete" { // its response is not read
+				if operation != "delete" { // the client does not read the response to a delete
 					require.Error(t, err, operation)
 				}
 				assert.NotContains(t, everyForm(err), plantedToken, operation)
@@ -172,7 +171,7 @@ func TestEchoes(t *testing.T) {
 	}
 }
 
-// TestRedirects: no credentials or data are sent to the target of a redirect.
+// TestRedirects: the client sends no credentials or data to the target of a redirect.
 func TestRedirects(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{301, 302, 303, 307, 308} {
@@ -215,13 +214,13 @@ func TestRedirects(t *testing.T) {
 		for _, secret := range append(planted, "team_x", "prj_x") {
 			assert.NotContains(t, strings.Join(seen, "\n"), secret)
 		}
-		assert.NotEmpty(t, seen, "reads are followed")
+		assert.NotEmpty(t, seen, "the client follows the redirects of reads")
 		mu.Unlock()
 	}
 }
 
-// TestErrorsArePrintable: text of a hostile sandbox or API is escaped before it
-// reaches a terminal, and cannot forge lines of a log.
+// TestErrorsArePrintable: errors and logs escape the text of a hostile sandbox or API, so
+// that it can't control a terminal or forge lines of a log.
 func TestErrorsArePrintable(t *testing.T) {
 	t.Parallel()
 	sb, err := sandboxtest.New(t, nil).Client().Create(t.Context(), nil)
@@ -356,11 +355,11 @@ func TestHandlesFromJSON(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	assert.Empty(t, asked, "nothing is sent, %s", snapshot)
+	assert.Empty(t, asked, "the client sent a request, %s", snapshot)
 }
 
-// TestTerminalInTheClear: the client refuses a terminal without TLS that an API with TLS
-// names.
+// TestTerminalInTheClear: if an API with TLS returns the address of a terminal without TLS,
+// the client refuses it.
 func TestTerminalInTheClear(t *testing.T) {
 	t.Parallel()
 	srv := testkit.LightServer(t)
@@ -390,7 +389,7 @@ func TestTerminalInTheClear(t *testing.T) {
 	assert.False(t, reached)
 }
 
-// TestBaseURLs: credentials are sent encrypted, or stay on this machine.
+// TestBaseURLs: the client accepts a base URL only if it has TLS or leads to this machine.
 func TestBaseURLs(t *testing.T) {
 	t.Parallel()
 	creds := auth.Static(auth.Credentials{Token: plantedToken, TeamID: "t", ProjectID: "p"})
@@ -416,8 +415,8 @@ func TestBaseURLs(t *testing.T) {
 	assert.NotContains(t, everyForm(err), plantedToken)
 }
 
-// TestIDsOfStreamsChooseNoRoute: the ID in the first record of a stream that breaks leads the
-// client to no other route.
+// TestIDsOfStreamsChooseNoRoute: the ID in the first record of a stream is "..", and the
+// stream breaks. The client does not use this ID in the path of a request.
 func TestIDsOfStreamsChooseNoRoute(t *testing.T) {
 	t.Parallel()
 	for name, run := range map[string]func(context.Context, *sandbox.Sandbox) error{
@@ -431,7 +430,7 @@ func TestIDsOfStreamsChooseNoRoute(t *testing.T) {
 			return second(sb.CommandContext(ctx, "true").Output())
 		},
 	} {
-		synctest.Test(t, func(t *testing.T) { // each looks for the command for five seconds
+		synctest.Test(t, func(t *testing.T) { // each call looks for the command for five seconds
 			starts := 0
 			sb := canned.API(func(req *http.Request) (*http.Response, error) {
 				assert.Equal(t, path.Clean(req.URL.Path), req.URL.Path, name)

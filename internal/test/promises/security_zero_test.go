@@ -32,7 +32,7 @@ func TestNilAndZeroInLogs(t *testing.T) {
 	for name, typ := range publicTypes(t) {
 		values := map[string]any{"zero": reflect.New(typ).Interface()}
 		if !typ.Implements(reflect.TypeFor[slog.LogValuer]()) {
-			values["nil"] = reflect.Zero(reflect.PointerTo(typ)).Interface() // log/slog itself reports a nil pointer to a LogValuer
+			values["nil"] = reflect.Zero(reflect.PointerTo(typ)).Interface() // log/slog handles a nil pointer to a LogValuer itself
 		}
 		for what, v := range values {
 			var b bytes.Buffer
@@ -49,7 +49,7 @@ func TestNilAndZeroInLogs(t *testing.T) {
 	}
 }
 
-// TestMisuse: a mistake in a call is an error in one line, in every package.
+// TestMisuse: in every package, a mistake in a call returns an error of one line.
 func TestMisuse(t *testing.T) {
 	t.Parallel()
 	found := map[string][]reflect.Type{}

@@ -23,16 +23,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// In these tests, requests and streams stay open without data: an edge has forgotten them
-// and keeps their connection. They run on the fake clock.
+// In these tests, requests and streams stay open without data, because the platform's edge
+// has forgotten them but keeps their connections. The tests use a fake clock.
 
 const (
 	firstOutput  = `{"stream":"stdout","data":"one\n"}` + "\n"
 	secondOutput = `{"stream":"stderr","data":"two\n"}` + "\n"
 )
 
-// TestForgottenStream: when a stream is silent, the client looks up its command. If the
-// command has ended, the client has all of its output and its end.
+// TestForgottenStream: if a stream sends nothing, the client looks up its command. If the
+// command has ended, the call returns all of its output and its exit code.
 func TestForgottenStream(t *testing.T) {
 	for name, run := range map[string]func(context.Context, *sandbox.Sandbox) (string, int, error){
 		"RunCommand": func(ctx context.Context, sb *sandbox.Sandbox) (string, int, error) {
@@ -52,7 +52,7 @@ func TestForgottenStream(t *testing.T) {
 			return out, 3, err
 		},
 	} {
-		for at, brought := range map[string]string{"before the output": "", "within it": firstOutput, "behind it": firstOutput + secondOutput} {
+		for at, brought := range map[string]string{"before the output": "", "within the output": firstOutput, "after the output": firstOutput + secondOutput} {
 			t.Run(name+" "+at, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					begin, logs := time.Now(), 0
@@ -85,19 +85,20 @@ func TestForgottenStream(t *testing.T) {
 					require.NoError(t, err)
 					assert.Equal(t, "one\ntwo\n", out)
 					assert.Equal(t, 3, code)
-					assert.Less(t, time.Since(begin), runs+2*time.Minute, "the look comes at most a minute apart")
+					assert.Less(t, time.Since(begin), runs+2*time.Minute, "the client looks up the command at least once a minute")
 				})
 			})
 		}
 	}
 }
 
-// TestStreamClosedByServer: a stream that the server reports as closed is
-// opened again, once without any progress; then the server's error is returned.
+// TestStreamClosedByServer: if the server reports that it has closed a stream, the client
+// opens it again. If the stream then makes no progress, the client returns the server's
+// error.
 func TestStreamClosedByServer(t *testing.T) {
 	const closed = `{"stream":"error","data":{"code":"sandbox_stream_closed","message":"Sandbox stream closed"}}` + "\n"
 	for name, c := range map[string]struct {
-		logs  []string // one response after the other
+		logs  []string // the responses, in order
 		fails bool
 	}{
 		"once":               {logs: []string{firstOutput + secondOutput, firstOutput + secondOutput}},
@@ -139,8 +140,8 @@ func TestStreamClosedByServer(t *testing.T) {
 	}
 }
 
-// TestKeepAliveShortMargin: one request without a response does not use up the
-// margin, however short it is.
+// TestKeepAliveShortMargin: even with a short margin, KeepAlive extends the session in time
+// if one of its requests gets no response.
 func TestKeepAliveShortMargin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const step, margin = 20 * time.Second, 2 * time.Second
@@ -170,16 +171,15 @@ func TestKeepAliveShortMargin(t *testing.T) {
 			mu.Lock()
 			left := time.Until(end)
 			mu.Unlock()
-			require.Positive(t, left, "the session has timed out after %v", time.Since(begin))
+			require.Positive(t, left, "the session timed out after %v", time.Since(begin))
 		}
 		cancel()
 		require.NoError(t, <-ended)
 	})
 }
 
-// TestKeepAliveOutlastsSilence: neither a request that never gets a response
-// nor temporarily missing credentials end KeepAlive, and the session is
-// extended in time.
+// TestKeepAliveOutlastsSilence: KeepAlive continues if a request never gets a response, or
+// if credentials are temporarily missing. It still extends the session in time.
 func TestKeepAliveOutlastsSilence(t *testing.T) {
 	for _, what := range []string{"the extension", "the service", "the credentials"} {
 		t.Run(what, func(t *testing.T) {
@@ -226,17 +226,17 @@ func TestKeepAliveOutlastsSilence(t *testing.T) {
 				}()
 				for range 59 {
 					time.Sleep(time.Minute)
-					require.Less(t, time.Since(begin), time.Duration(life.Load()), "the session has timed out")
+					require.Less(t, time.Since(begin), time.Duration(life.Load()), "the session timed out")
 				}
 				require.NoError(t, <-ended)
-				assert.Regexp(t, `level=(WARN|ERROR) msg="sandbox request: .*operation="extend timeout"`, log.String(), "what it outlasts is logged")
+				assert.Regexp(t, `level=(WARN|ERROR) msg="sandbox request: .*operation="extend timeout"`, log.String(), "KeepAlive logs the temporary failure")
 			})
 		})
 	}
 }
 
-// TestWaitForPortOutlastsSilence: a lookup of the session that never gets a
-// response does not prevent the wait from noticing that the server is up.
+// TestWaitForPortOutlastsSilence: WaitForPort notices that the server is up even if its
+// lookup of the session never gets a response.
 func TestWaitForPortOutlastsSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin, looks := time.Now(), 0

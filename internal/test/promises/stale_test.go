@@ -18,8 +18,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// replayer is a proxy that responds to each GET with its first response for that path,
-// whatever the query.
+// replayer is a proxy that caches the first response to a GET of each path. It ignores the
+// query.
 type replayer struct {
 	next  http.RoundTripper
 	mu    sync.Mutex
@@ -51,10 +51,10 @@ func (r *replayer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// TestStaleResponses uses a handle whose sandbox somebody else has replaced, through a
-// proxy that replays old responses. Each call returns an error and leaves the new sandbox
-// alone, except for Delete: the API deletes by name, so the new sandbox is deleted, and
-// the error matches ErrReplaced.
+// TestStaleResponses: another client has replaced a handle's sandbox, but a proxy still
+// returns the old responses. Each call returns an error and does not affect the new
+// sandbox. The exception is Delete: the API deletes by name, so the new sandbox is deleted,
+// and the error matches ErrReplaced.
 func TestStaleResponses(t *testing.T) {
 	t.Parallel()
 	calls := map[string]func(context.Context, *sandbox.Client, *sandbox.Sandbox) error{
@@ -100,7 +100,7 @@ func TestStaleResponses(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 			defer cancel()
 			err = call(ctx, c, sb)
-			require.NoError(t, ctx.Err(), "it does not return: %v", err)
+			require.NoError(t, ctx.Err(), "the call did not return: %v", err)
 			require.Error(t, err)
 			if name == "Delete" {
 				require.ErrorIs(t, err, sandbox.ErrReplaced)

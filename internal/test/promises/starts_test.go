@@ -22,8 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAdoptsOnlyItsOwn: if the response to a start is lost, the client adopts a command
-// with the start's ID only if its program and arguments are the same.
+// TestAdoptsOnlyItsOwn: if the response to a start is lost, the client looks the command up
+// by its ID. It returns the found command only if the program and arguments are the same.
 func TestAdoptsOnlyItsOwn(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.LightStart(t, nil)
@@ -46,8 +46,8 @@ func TestAdoptsOnlyItsOwn(t *testing.T) {
 	assert.Equal(t, "first\n", out)
 }
 
-// TestContextEndsDuringLookup: the error matches the context's error and its
-// cause, and ErrOutcomeUnknown.
+// TestContextEndsDuringLookup: the context ends while the client looks up a lost start. The
+// error matches the context's error, its cause, and ErrOutcomeUnknown.
 func TestContextEndsDuringLookup(t *testing.T) {
 	t.Parallel()
 	_, gate, sb, _ := testkit.LightBehind(t, sandbox.ClientOptions{}, nil)
@@ -72,7 +72,7 @@ func TestContextEndsDuringLookup(t *testing.T) {
 }
 
 // TestDeliveredTwice: a proxy delivers a request twice and returns the second response, a
-// conflict. The client does not conclude that somebody else uses the ID or the name.
+// conflict. The client does not conclude that another caller uses the ID or the name.
 func TestDeliveredTwice(t *testing.T) {
 	t.Parallel()
 	srv, gate, sb, direct := testkit.LightBehind(t, sandbox.ClientOptions{}, nil)
@@ -95,7 +95,7 @@ func TestDeliveredTwice(t *testing.T) {
 				return nil, err
 			}
 		}
-		return nil, errors.New("the second request was not refused")
+		return nil, errors.New("the server did not refuse the second request")
 	})
 	done, err := sb.RunCommand(t.Context(), "sh", []string{"-c", "echo x >> runs; echo out"}, nil)
 	require.NoError(t, err)
@@ -113,11 +113,11 @@ func TestDeliveredTwice(t *testing.T) {
 		},
 	})
 	require.NoError(t, err)
-	assert.Equal(t, 1, made, "the one that was made is set up")
+	assert.Equal(t, 1, made, "OnCreate runs for the created sandbox")
 }
 
-// TestCompressedErrors: an error that a proxy has compressed is the same error,
-// also where the client requested an uncompressed response.
+// TestCompressedErrors: the client understands an error that a proxy has compressed, even
+// if it has requested an uncompressed response.
 func TestCompressedErrors(t *testing.T) {
 	t.Parallel()
 	_, gate, sb, _ := testkit.LightBehind(t, sandbox.ClientOptions{}, nil)
@@ -142,7 +142,8 @@ func TestCompressedErrors(t *testing.T) {
 	require.ErrorIs(t, err, exec.ErrNotFound)
 }
 
-// TestStdinRetryAfterYears: a Retry-After beyond the limits is an error, not a pause.
+// TestStdinRetryAfterYears: if Retry-After is longer than the client may wait, the write
+// fails at once.
 func TestStdinRetryAfterYears(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var writes atomic.Int32
@@ -167,15 +168,15 @@ func TestStdinRetryAfterYears(t *testing.T) {
 		_, err = in.Write([]byte("hello"))
 		require.NoError(t, err)
 		require.ErrorIs(t, in.Close(), sandbox.ErrRateLimited)
-		assert.GreaterOrEqual(t, time.Since(begin), 25*time.Second, "a pause within the limits is made")
+		assert.GreaterOrEqual(t, time.Since(begin), 25*time.Second, "the client waits for the first Retry-After, which is short enough")
 		assert.Less(t, time.Since(begin), time.Minute)
 	})
 }
 
-// TestConflictWhileStarting: a proxy delivers a start twice and passes on the second
-// response, a conflict, while the first is still being carried out. The client waits for
-// the command. If it does not appear the outcome is unknown, since the caller does not
-// know the ID and would run it again.
+// TestConflictWhileStarting: a proxy delivers a start twice and returns the second
+// response, a conflict, while the API still carries out the first start. The client waits
+// for the command. If it does not appear, and the client has chosen the ID, the error is
+// ErrOutcomeUnknown: the caller does not know the ID, and might run the command again.
 func TestConflictWhileStarting(t *testing.T) {
 	t.Parallel()
 	srv := testkit.LightServer(t)
@@ -188,7 +189,8 @@ func TestConflictWhileStarting(t *testing.T) {
 	}
 }
 
-// conflictWhileStarting delivers the start after a pause, or never if that is negative.
+// conflictWhileStarting delivers the first start after a pause, or never if the pause is
+// negative.
 func conflictWhileStarting(t *testing.T, srv *sandboxtest.Server, after time.Duration, id string) {
 	gate := &testkit.Gateway{Next: bubbleTransport()}
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}}).Create(t.Context(), nil)

@@ -27,8 +27,7 @@ import (
 func isStdin(req *http.Request) bool { return strings.HasSuffix(req.URL.Path, "/stdin") }
 
 // TestStdinLateRequest: a writer gives up while its request is in flight, and the request
-// arrives after the next writer has begun. The sandbox does not drop bytes of the next
-// writer as duplicates.
+// arrives after the next writer has begun. The command gets the input of both writers.
 func TestStdinLateRequest(t *testing.T) {
 	t.Parallel()
 	_, gate, sb, _ := testkit.LightBehind(t, sandbox.ClientOptions{}, nil)
@@ -65,7 +64,7 @@ func TestStdinLateRequest(t *testing.T) {
 		var b struct{ Data []byte }
 		if json.Unmarshal(body, &b) == nil && len(b.Data) > 0 && requests.Load() < 100 {
 			requests.Store(100)
-			close(arrive) // after the question, before the data
+			close(arrive) // the second writer has asked for the position, and not yet sent its data
 			<-arrived
 		}
 		return again(req.Context())
@@ -86,9 +85,10 @@ func TestStdinLateRequest(t *testing.T) {
 	assert.Equal(t, "AAAABBBB", out)
 }
 
-// TestStdinCloseOfWhatIsGone: the last request is lost before it arrives, and then the
-// command is gone. Close reports an unknown outcome. If more data was written after that
-// request, the outcome is known: that data has not arrived.
+// TestStdinCloseOfWhatIsGone: a request is lost, and then the command ends. Close returns
+// ErrOutcomeUnknown, because the data of the request may have arrived. If the caller has
+// written more data after the request, Close returns io.ErrClosedPipe, because this data
+// has not arrived.
 func TestStdinCloseOfWhatIsGone(t *testing.T) {
 	t.Parallel()
 	for how, end := range map[string]func(t *testing.T, direct *sandbox.Sandbox, id string){
@@ -104,7 +104,7 @@ func TestStdinCloseOfWhatIsGone(t *testing.T) {
 			}
 		},
 	} {
-		for _, after := range []string{"", "close", "more", "more in the end"} { // what comes after the request
+		for _, after := range []string{"", "close", "more", "more in the end"} { // the caller's next step after the lost request
 			if how == "command ended" && after != "more" && !needs.Slow() {
 				continue
 			}
@@ -146,7 +146,7 @@ func TestStdinCloseOfWhatIsGone(t *testing.T) {
 				}
 				more := strings.HasPrefix(after, "more")
 				if more {
-					_, _ = w.Write([]byte("more")) // is accepted, or fails as Close does
+					_, _ = w.Write([]byte("more")) // succeeds, or fails like Close
 				}
 				err = w.Close()
 				assert.ErrorIs(t, err, io.ErrClosedPipe)
@@ -156,16 +156,16 @@ func TestStdinCloseOfWhatIsGone(t *testing.T) {
 	}
 }
 
-// TestStdinEmptySuccess: a proxy responds with a success that does not name the command.
-// The client does not believe it, and sends the data again.
+// TestStdinEmptySuccess: a proxy responds to a write with status 200, but the body does not
+// name the command. The client does not treat this as a success, and sends the data again.
 func TestStdinEmptySuccess(t *testing.T) {
 	t.Parallel()
 	srv, direct := testkit.LightStart(t, nil)
 	for _, body := range []string{``, `{}`, `null`, `{"command":{"id":"another"}}`} {
 		for _, at := range []string{"first", "second", "last"} {
 			for _, passOn := range []bool{false, true} {
-				byDay := body == "{}" && at != "first" || at == "second" && !passOn && body != "null"
-				if !byDay && !needs.Slow() {
+				always := body == "{}" && at != "first" || at == "second" && !passOn && body != "null"
+				if !always && !needs.Slow() {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s at the %s, passed on %v", body, at, passOn), func(t *testing.T) {
@@ -177,10 +177,10 @@ func TestStdinEmptySuccess(t *testing.T) {
 	}
 }
 
-// stdinEmptySuccess responds to one request with body. With passOn it delivers the request
-// first, and if that is the last one waits until the command has ended.
+// stdinEmptySuccess responds to one request with body. If passOn is set, it first delivers
+// the request. After the last request, it also waits until the command has ended.
 func stdinEmptySuccess(t *testing.T, srv *sandboxtest.Server, direct *sandbox.Sandbox, body, at string, passOn bool) {
-	data := bytes.Repeat([]byte("0123456789abcdef"), 100<<10) // 4 requests at least
+	data := bytes.Repeat([]byte("0123456789abcdef"), 100<<10) // at least 4 requests
 	gate, sb := through(t, srv, direct, sandbox.ClientOptions{Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}})
 	cmd, err := sb.StartCommand(t.Context(), "sha256sum", nil, &sandbox.StartOptions{AttachStdin: true})
 	require.NoError(t, err)
@@ -227,8 +227,8 @@ func stdinEmptySuccess(t *testing.T, srv *sandboxtest.Server, direct *sandbox.Sa
 	out, waitErr := cmd.Stdout(t.Context())
 	require.NoError(t, waitErr)
 	assert.Contains(t, out, fmt.Sprintf("%x", sha256.Sum256(data)))
-	assert.Greater(t, requests.Load(), int32(4), "one is sent again")
-	if at == "last" && passOn { // the command has ended with its input
+	assert.Greater(t, requests.Load(), int32(4), "the client sends one request again")
+	if at == "last" && passOn { // the command has ended, so the client can't ask for the outcome
 		assert.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
 	} else {
 		assert.NoError(t, err)

@@ -24,7 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// through returns another handle of a shared sandbox, whose client goes through a gateway.
+// through returns a new handle of a shared sandbox, and the gateway of its client.
 func through(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox, opts sandbox.ClientOptions) (*testkit.Gateway, *sandbox.Sandbox) {
 	t.Helper()
 	gate := &testkit.Gateway{Next: testkit.Transport(t)}
@@ -34,9 +34,9 @@ func through(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox, opts sa
 	return gate, again
 }
 
-// TestCleanCuts: a log ends without an error, between two records or within one. The
-// client does not take it for complete, whether or not the command has ended, and whatever
-// the response to the lookup is.
+// TestCleanCuts: the connection of a log ends without an error, between two records or
+// within one. The client does not assume that the log is complete, whether the command has
+// ended or not, and whatever the response to its lookup is.
 func TestCleanCuts(t *testing.T) {
 	t.Parallel()
 	responses := map[string]func() (*http.Response, error){
@@ -63,7 +63,7 @@ func TestCleanCuts(t *testing.T) {
 			{"ended", "", "within"}, {"runs", "; sleep 0.3; echo last", "within"},
 			{"ended", "", "between"}, {"runs", "; sleep 0.3; echo last", "between"},
 		} {
-			// By day each response meets one place: the lookup does not depend on it.
+			// By default, combine each response with only one place of the cut.
 			if respond != nil && i%4 != j && !needs.Slow() {
 				continue
 			}
@@ -115,8 +115,8 @@ func TestCleanCuts(t *testing.T) {
 	}
 }
 
-// TestOddResponsesCostAnAttempt: while a stream is repaired, or opened for the
-// first time, a single odd response for its log leads to another attempt.
+// TestOddResponsesCostAnAttempt: if the client gets one odd response when it opens or
+// repairs a log, it tries again.
 func TestOddResponsesCostAnAttempt(t *testing.T) {
 	t.Parallel()
 	srv, shared := testkit.LightStart(t, nil)
@@ -143,15 +143,15 @@ func TestOddResponsesCostAnAttempt(t *testing.T) {
 			require.NoError(t, err)
 			odd.Store(false)
 			text, err := cmd.Stdout(t.Context())
-			require.NoError(t, err, "the log is opened for the first time")
+			require.NoError(t, err, "opening the log for the first time")
 			assert.Equal(t, manyLinesText(), text)
 			assert.True(t, odd.Load())
 		})
 	}
 }
 
-// TestWaitThroughOutage: waiting for a command survives an outage that the
-// retries of a request do not.
+// TestWaitThroughOutage: Wait continues through an outage that is longer than the retries
+// of a single request.
 func TestWaitThroughOutage(t *testing.T) {
 	t.Parallel()
 	_, gate, sb, _ := testkit.LightBehind(t, sandbox.ClientOptions{MaxRetries: -1, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}}, nil)
@@ -170,13 +170,13 @@ func TestWaitThroughOutage(t *testing.T) {
 	assert.EqualValues(t, 4, refused.Load())
 }
 
-// refusingWriter fails every write.
+// refusingWriter is a writer that always fails.
 type refusingWriter struct{}
 
 func (refusingWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// TestFailedWriterNamesTheCommand: the error names the command, and
-// KillOnCancel kills it.
+// TestFailedWriterNamesTheCommand: if a writer for the output fails, the error names the
+// command, and KillOnCancel kills the command.
 func TestFailedWriterNamesTheCommand(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.LightStart(t, nil)
@@ -205,8 +205,8 @@ func TestFailedWriterNamesTheCommand(t *testing.T) {
 	}
 }
 
-// TestCopyingEndsWithItsContext: WaitOutput and Wait report that the writers
-// have not received all of the output.
+// TestCopyingEndsWithItsContext: if the context of a start ends while output is copied,
+// WaitOutput and Wait report that the writers have not received all of it.
 func TestCopyingEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.LightStart(t, nil)
@@ -227,11 +227,11 @@ func TestCopyingEndsWithItsContext(t *testing.T) {
 	assert.Equal(t, "one\n", out.String())
 }
 
-// TestChunksDoNotOverlap: appending to a chunk does not change the next.
+// TestChunksDoNotOverlap: appending to a chunk of output does not change the next chunk.
 func TestChunksDoNotOverlap(t *testing.T) {
 	t.Parallel()
 	var log, want strings.Builder
-	for i := range 600 { // one record each, which the emulator would join
+	for i := range 600 { // write each record separately, because the emulator would join them
 		fmt.Fprintf(&want, "line %d\n", i)
 		fmt.Fprintf(&log, `{"stream":"stdout","data":"line %d\n"}`+"\n", i)
 	}
@@ -247,7 +247,7 @@ func TestChunksDoNotOverlap(t *testing.T) {
 	for chunk, err := range cmd.LogChunks(t.Context()) {
 		require.NoError(t, err)
 		out.Write(chunk.Data)
-		for _, length := range []int{1, 10, 100, 1000} { // within the spare capacity after it
+		for _, length := range []int{1, 10, 100, 1000} { // as much as the spare capacity may hold
 			_ = append(chunk.Data, strings.Repeat("x", length)...)
 		}
 	}
