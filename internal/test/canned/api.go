@@ -20,11 +20,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// API is a transport that is a function. It does not support httptrace, like many
-// transports other than net/http's.
+// API is a function that responds to requests, as a transport. Like many transports other
+// than those of net/http, it does not support httptrace.
 type API func(*http.Request) (*http.Response, error)
 
-// RoundTrip reads the request and calls the function, which may read it again.
+// RoundTrip reads the whole request and calls the function, which can read the body again.
 func (s API) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		defer req.Body.Close()
@@ -36,16 +36,16 @@ func (s API) RoundTrip(req *http.Request) (*http.Response, error) {
 		req.Body = io.NopCloser(bytes.NewReader(body))
 	}
 	if _, id, ok := strings.Cut(req.URL.Path, "/cmd/"); ok && req.Method == http.MethodGet && generated.MatchString(id) {
-		// The client asks for the ID that it has chosen, which is not honored.
+		// This API ignores the IDs that the client chooses, so it does not find them.
 		return JSON(404, `{"error":{"code":"not_found","message":"not found"}}`), nil
 	}
 	return s(req)
 }
 
-// generated are the IDs that the client chooses for commands.
+// generated matches the IDs that the client chooses for commands.
 var generated = regexp.MustCompile(`^c[0-9a-f]{32}$`)
 
-// Client returns a client whose requests go to the function.
+// Client returns a client that sends its requests to the function.
 func (s API) Client(t *testing.T) *sandbox.Client {
 	t.Helper()
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
@@ -69,15 +69,15 @@ func JSON(status int, body string) *http.Response {
 	return Response(status, "application/json", strings.NewReader(body))
 }
 
-// A running sandbox, and its command when it has begun and when it has ended.
+// Responses with a running sandbox, and with its command after the start and after the end.
 const (
 	RunningSandbox = `{"sandbox":{"name":"box","status":"running","currentSessionId":"s1"},"session":{"id":"s1","status":"running"},"routes":[]}`
 	Begun          = `{"command":{"id":"c1","name":"x","args":[],"cwd":"/","sessionId":"s1","exitCode":null,"startedAt":1}}` + "\n"
 	Ended          = `{"command":{"id":"c1","name":"x","args":[],"cwd":"/","sessionId":"s1","exitCode":3,"startedAt":1}}` + "\n"
 )
 
-// Sandbox returns a sandbox whose get succeeds, and whose other requests go to
-// the function.
+// Sandbox returns a sandbox that sends its requests to the function. It gets the sandbox
+// without calling the function.
 func (s API) Sandbox(t *testing.T) *sandbox.Sandbox {
 	t.Helper()
 	c := API(func(req *http.Request) (*http.Response, error) {
@@ -94,7 +94,7 @@ func (s API) Sandbox(t *testing.T) *sandbox.Sandbox {
 // Silent is the transport of an API that never responds.
 type Silent struct{}
 
-// RoundTrip never returns before the request's context ends.
+// RoundTrip waits until the request's context ends.
 func (Silent) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		go func() { _, _ = io.Copy(io.Discard, req.Body) }()
@@ -103,7 +103,7 @@ func (Silent) RoundTrip(req *http.Request) (*http.Response, error) {
 	return Unanswered(req)
 }
 
-// Argument returns a valid argument of a type.
+// Argument returns a valid argument for a parameter of a method.
 func Argument(t *testing.T, method string, i int, typ reflect.Type) reflect.Value {
 	t.Helper()
 	switch v := reflect.New(typ).Elem(); {
@@ -147,14 +147,13 @@ func Argument(t *testing.T, method string, i int, typ reflect.Type) reflect.Valu
 	}
 }
 
-// Unanswered waits for the end of a request's context, like a request to an API
-// that has gone silent.
+// Unanswered waits until a request's context ends, like a request that gets no response.
 func Unanswered(req *http.Request) (*http.Response, error) {
 	<-req.Context().Done()
 	return nil, req.Context().Err()
 }
 
-// Forgotten returns a stream that goes silent after a text.
+// Forgotten returns a stream that contains a text, and then neither more data nor an end.
 func Forgotten(req *http.Request, text string) (*http.Response, error) {
 	pr, pw := io.Pipe()
 	context.AfterFunc(req.Context(), func() { pw.CloseWithError(req.Context().Err()) })
@@ -164,7 +163,7 @@ func Forgotten(req *http.Request, text string) (*http.Response, error) {
 	return resp, nil
 }
 
-// RoundTripper is a transport that is a function.
+// RoundTripper is a function that is a transport.
 type RoundTripper func(*http.Request) (*http.Response, error)
 
 // RoundTrip calls the function.

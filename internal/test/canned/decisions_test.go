@@ -16,8 +16,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/canned"
 )
 
-// TestPlainRefusal: the API's refusal of a start is returned at once, without a lookup of
-// the command.
+// TestPlainRefusal: if the API refuses a start, the call returns the error at once. It does
+// not look up the command.
 func TestPlainRefusal(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(*sandbox.Sandbox) error{
@@ -45,11 +45,11 @@ func TestPlainRefusal(t *testing.T) {
 	}
 }
 
-// TestCallersRedirects: the CheckRedirect of the caller's HTTP client decides.
+// TestCallersRedirects: the client follows a redirect only if the CheckRedirect of the caller's HTTP client permits it.
 func TestCallersRedirects(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) { // for the pauses between retries
-		refused := errors.New("not there")
+	synctest.Test(t, func(t *testing.T) { // because of the pauses between retries
+		refused := errors.New("refused redirect")
 		var target string
 		c, err := sandbox.NewClient(&sandbox.ClientOptions{
 			BaseURL: "https://api.test", Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
@@ -73,8 +73,8 @@ func TestCallersRedirects(t *testing.T) {
 	})
 }
 
-// TestDeleteOfAnother: the API deletes by name. If the response shows that it was another
-// sandbox, the error matches ErrReplaced.
+// TestDeleteOfAnother: the API deletes a sandbox by its name. If the response shows that it
+// has deleted another sandbox than the handle's, the error matches ErrReplaced.
 func TestDeleteOfAnother(t *testing.T) {
 	t.Parallel()
 	for created, want := range map[string]error{"1760000000000": nil, "1760000000001": sandbox.ErrReplaced} {
@@ -95,7 +95,7 @@ func TestDeleteOfAnother(t *testing.T) {
 	}
 }
 
-// TestDeleteFindsAnother: a handle deletes nothing if another sandbox has its name.
+// TestDeleteFindsAnother: if another sandbox has the handle's name, Delete deletes nothing.
 func TestDeleteFindsAnother(t *testing.T) {
 	t.Parallel()
 	created, deletes := "1760000000000", 0
@@ -112,8 +112,8 @@ func TestDeleteFindsAnother(t *testing.T) {
 	assert.Zero(t, deletes)
 }
 
-// TestUpdateReachesTheMachine: an update reaches a session that another client has started
-// in the meantime.
+// TestUpdateReachesTheMachine: an update also applies to a session that another client has
+// started without the handle's knowledge.
 func TestUpdateReachesTheMachine(t *testing.T) {
 	t.Parallel()
 	var policies []string
@@ -133,8 +133,8 @@ func TestUpdateReachesTheMachine(t *testing.T) {
 	assert.Contains(t, policies[0], "/s2/")
 }
 
-// TestOpenFailsAtOnce: Open, not a later Read, returns the error of a file, even if a
-// program reads the file.
+// TestOpenFailsAtOnce: if a file can't be read, Open returns the error, and not a later Read.
+// This includes files that a helper program reads.
 func TestOpenFailsAtOnce(t *testing.T) {
 	t.Parallel()
 	sb := canned.API(func(*http.Request) (*http.Response, error) {
@@ -150,8 +150,9 @@ func TestOpenFailsAtOnce(t *testing.T) {
 	}
 }
 
-// TestFileSizeUnknown: if the API or the sandbox refuses the program that tells a file's
-// size, the file is read without a check. If something else answers, the read fails.
+// TestFileSizeUnknown: the client runs a helper program to get a file's size. If the API
+// refuses the program, or the sandbox lacks it, the client reads the file without a check.
+// If the program fails in another way, the read fails.
 func TestFileSizeUnknown(t *testing.T) {
 	t.Parallel()
 	for name, size := range map[string]struct {

@@ -19,7 +19,7 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 )
 
-// TestErrRefused distinguishes permanent refusals from temporary ones and from conflicts.
+// TestErrRefused: ErrRefused matches permanent refusals, but not temporary ones or conflicts.
 func TestErrRefused(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -59,7 +59,7 @@ func TestErrRefused(t *testing.T) {
 	assert.NotErrorIs(t, &sandbox.StreamError{Code: "stream_lost", CommandID: "cmd_1"}, sandbox.ErrStopped)
 }
 
-// TestErrorClasses: each error is of one class: environment, plan, rate, caller or service.
+// TestErrorClasses: each error has one class, which is environment, plan, rate, caller or service.
 func TestErrorClasses(t *testing.T) {
 	t.Parallel()
 	classes := map[string][]error{

@@ -10,8 +10,8 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// TestExtra: an additional parameter that has a field, or that can't be encoded, is refused
-// before any request. No value is printed.
+// TestExtra: the client refuses an additional parameter that has its own field or that can't
+// be encoded. It sends no request, and prints no value of the parameters.
 func TestExtra(t *testing.T) {
 	t.Parallel()
 	c, ctx := noRequests(t).Client(t), t.Context()

@@ -15,16 +15,15 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 )
 
-// gockClient returns a client for which gock must know every request. These
-// tests are about single exchanges; everything else is tested with the emulator
-// or the recordings.
+// gockClient returns a client whose requests gock must all expect. Use it only for tests of
+// single exchanges. Test everything else with the emulator or the recordings.
 func gockClient(t *testing.T) *sandbox.Client {
 	t.Helper()
 	hc := &http.Client{}
 	gock.DisableNetworking()
 	gock.InterceptClient(hc)
 	t.Cleanup(func() {
-		assert.True(t, gock.IsDone(), "a request was not made")
+		assert.True(t, gock.IsDone(), "the client has not made all expected requests")
 		gock.Off()
 	})
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
@@ -96,7 +95,7 @@ func TestGettersOnAMinimalResponse(t *testing.T) {
 	c := gockClient(t)
 	gockReply("/v2/sandboxes/box", "sandbox-minimal.json")
 	sb, err := c.Get(t.Context(), "box", nil)
-	require.NoError(t, err, "a missing field never fails a call that succeeded")
+	require.NoError(t, err, "a missing field must not make a successful call fail")
 
 	assert.Equal(t, sandbox.Info{Name: "box", Region: "iad1"}, sb.Info())
 	assert.Equal(t, sandbox.SessionInfo{ID: "sess_1"}, sb.CurrentSession().Info())
@@ -151,7 +150,7 @@ func TestCommandGetters(t *testing.T) {
 	gockReply("/v2/sandboxes/sessions/sess_1/cmd/cmd_1", "command-minimal.json")
 	cmd, err = sb.GetCommand(t.Context(), "cmd_1")
 	require.NoError(t, err)
-	assert.Equal(t, "sess_1", cmd.SessionID(), "that of the request")
+	assert.Equal(t, "sess_1", cmd.SessionID(), "the session in the path of the request")
 	assert.Empty(t, cmd.Name())
 	assert.Empty(t, cmd.Args())
 	assert.Zero(t, cmd.StartedAt())

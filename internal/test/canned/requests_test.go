@@ -23,8 +23,9 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/canned"
 )
 
-// bodies returns a client whose requests get the response, and the bodies that it sends.
-func bodies(t *testing.T, response string) (*sandbox.Client, *[]string) {
+// recordingClient returns a client that gets the same response to each request, and the list
+// of the bodies that it has sent.
+func recordingClient(t *testing.T, response string) (*sandbox.Client, *[]string) {
 	var sent []string
 	return sandboxOf(t, func(req *http.Request) (*http.Response, error) {
 		if req.Body != nil {
@@ -44,11 +45,11 @@ func sandboxOf(t *testing.T, do func(*http.Request) (*http.Response, error)) *sa
 	return c
 }
 
-// TestNoPorts: a create without ports sends an empty list. An update sends one only if it
-// closes the open ports.
+// TestNoPorts: a create without ports sends an empty list. An update sends an empty list only
+// to close the open ports.
 func TestNoPorts(t *testing.T) {
 	t.Parallel()
-	c, sent := bodies(t, canned.RunningSandbox)
+	c, sent := recordingClient(t, canned.RunningSandbox)
 	sb, err := c.Create(t.Context(), nil)
 	require.NoError(t, err)
 	require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{Ports: []int{}}))
@@ -65,8 +66,8 @@ func TestNoPorts(t *testing.T) {
 	assert.NotContains(t, ports[2:], "[]")
 }
 
-// TestLaterPages: later pages have the parameters of the first, and the cursor. The times
-// in a listing are not mixed up.
+// TestLaterPages: the requests for later pages have the parameters of the first, and the
+// cursor. Each time of a listed object gets into the right field.
 func TestLaterPages(t *testing.T) {
 	t.Parallel()
 	const times = `"createdAt":1000,"updatedAt":2000,"statusUpdatedAt":3000,"lastUsedAt":4000,"expiresAt":5000,"startedAt":6000,"requestedAt":7000,"stoppedAt":8000,"requestedStopAt":9000`
@@ -132,8 +133,8 @@ func TestLaterPages(t *testing.T) {
 	}
 }
 
-// TestExtendedOnce: an extension whose response is lost is not sent again, because it may
-// have taken effect.
+// TestExtendedOnce: if the response to an extension of the timeout is lost, the client does
+// not send it again, because it may have taken effect.
 func TestExtendedOnce(t *testing.T) {
 	t.Parallel()
 	for name, lost := range map[string]func() (*http.Response, error){
@@ -148,7 +149,7 @@ func TestExtendedOnce(t *testing.T) {
 	}
 }
 
-// TestLinksOfAUser: an upload changes the owner of a link, not that of its target.
+// TestLinksOfAUser: an upload changes the owner of a link, and not the owner of its target.
 func TestLinksOfAUser(t *testing.T) {
 	t.Parallel()
 	var args []string
@@ -173,8 +174,8 @@ func TestLinksOfAUser(t *testing.T) {
 	assert.Equal(t, []string{"chown", "-h", "alice"}, args[at-3:at])
 }
 
-// TestFieldsOfOurOwn: the requests have the fields that the official SDK does not send, and
-// those of a start, which its recordings do not show.
+// TestFieldsOfOurOwn checks fields of requests that the recordings of the official SDK do not
+// show: those that the official SDK does not send, and those of a start.
 func TestFieldsOfOurOwn(t *testing.T) {
 	t.Parallel()
 	env, extra := sandbox.Env{"A": "b"}, map[string]any{"__x": "y"}
@@ -228,7 +229,7 @@ func TestFieldsOfOurOwn(t *testing.T) {
 				return canned.JSON(200, canned.RunningSandbox), nil
 			})
 			sb := api.Sandbox(t)
-			_ = tt.call(t.Context(), api.Client(t), sb) // the response fits only some calls
+			_ = tt.call(t.Context(), api.Client(t), sb) // the call may fail, because the response fits only some calls
 			if query, ok := strings.CutPrefix(tt.want, "?"); ok {
 				assert.Contains(t, strings.Join(queries, "&"), query, name)
 			} else if assert.NotEmpty(t, bodies, name) {

@@ -1,5 +1,5 @@
-// Package canned has an API that responds from memory, and tests of the client that need no
-// emulator, which takes longer to compile and link than the client itself.
+// Package canned has an API that responds from memory, and tests of the client that use it.
+// These tests don't link the emulator, which takes longer to compile and link than the client.
 package canned
 
 import (
@@ -13,10 +13,10 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 )
 
-// Responses is an API for benchmarks, which then measure only the SDK.
+// Responses is an API for benchmarks. It does so little that they measure only the SDK.
 type Responses func(*http.Request) (contentType, body string)
 
-// RoundTrip reads the request and responds with what the function returns.
+// RoundTrip reads the request, and responds with the results of the function.
 func (f Responses) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		if _, err := io.Copy(io.Discard, req.Body); err != nil {
@@ -29,7 +29,7 @@ func (f Responses) RoundTrip(req *http.Request) (*http.Response, error) {
 	status := http.StatusOK
 	contentType, body := f(req)
 	if _, id, ok := strings.Cut(req.URL.Path, "/cmd/"); ok && req.Method == http.MethodGet && !strings.HasPrefix(id, "cmd_") {
-		// The client asks for the ID that it had chosen, which is not honored.
+		// This API ignores the IDs that the client chooses, so it does not find them.
 		status, contentType, body = http.StatusNotFound, "application/json", `{"error":{"code":"not_found","message":"not found"}}`
 	}
 	return &http.Response{
@@ -39,8 +39,8 @@ func (f Responses) RoundTrip(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// Objects of the API. The sandbox has a verb for the number in its name, the command for
-// its exit code.
+// These are objects of the API. Sandbox and Command are formats: Sandbox for the number in
+// its name, and Command for its exit code.
 const (
 	Session = `{"id":"sess_1","memory":4096,"vcpus":2,"region":"iad1","runtime":"node24","timeout":300000,"status":"running",` +
 		`"requestedAt":1760000000000,"startedAt":1760000000500,"createdAt":1760000000000,"cwd":"/vercel/sandbox","updatedAt":1760000000500}`
@@ -50,7 +50,7 @@ const (
 	Command = `{"command":{"id":"cmd_1","name":"echo","args":["hello"],"cwd":"/vercel/sandbox","sessionId":"sess_1","exitCode":%s,"startedAt":1760000001000}}`
 )
 
-// Client returns a client of canned responses.
+// Client returns a client that gets these responses.
 func Client(b testing.TB, resp Responses) *sandbox.Client {
 	b.Helper()
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{
@@ -64,7 +64,7 @@ func Client(b testing.TB, resp Responses) *sandbox.Client {
 	return c
 }
 
-// Box returns a sandbox. Its requests after the create get the given responses.
+// Box creates a sandbox. Its later requests get the given responses.
 func Box(b testing.TB, resp Responses) *sandbox.Sandbox {
 	b.Helper()
 	created := false
@@ -82,7 +82,7 @@ func Box(b testing.TB, resp Responses) *sandbox.Sandbox {
 	return sb
 }
 
-// Log responds with a command and its log.
+// Log returns responses with a command and its log.
 func Log(command, log string) Responses {
 	return func(req *http.Request) (string, string) {
 		if strings.HasSuffix(req.URL.Path, "/logs") {

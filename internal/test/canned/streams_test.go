@@ -19,7 +19,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/canned"
 )
 
-// Each chunk is a line, and valid until the next iteration.
+// TestLogChunks: each chunk is a line. Its data is valid until the next iteration.
 func TestLogChunks(t *testing.T) {
 	log := ""
 	for i := range 500 {
@@ -37,7 +37,7 @@ func TestLogChunks(t *testing.T) {
 	for chunk, err := range cmd.LogChunks(t.Context()) {
 		require.NoError(t, err)
 		chunks = append(chunks, sandbox.LogEntry{Stream: chunk.Stream, Data: string(chunk.Data)})
-		clear(chunk.Data) // the loop may change it
+		clear(chunk.Data) // callers may change the data
 	}
 	require.Len(t, lines, 1000)
 	assert.Equal(t, lines, chunks)
@@ -58,12 +58,12 @@ func TestLogChunksAllocateNothing(t *testing.T) {
 			require.Equal(t, lines, n)
 		})
 	}
-	assert.Less(t, allocs(10_000), allocs(10)+100, "whatever the number of lines")
+	assert.Less(t, allocs(10_000), allocs(10)+100, "the number of allocations depends on the number of lines")
 }
 
-// TestWrongContentType: a successful response that isn't a stream may have
-// started the command; its body is not awaited, nor are those of the lookups
-// for it.
+// TestWrongContentType: a start gets a successful response that is not a stream. The command
+// may have started. The client does not wait for the body of this response, nor for the
+// bodies of similar responses to its lookups.
 func TestWrongContentType(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sb := canned.API(func(*http.Request) (*http.Response, error) {
@@ -79,8 +79,8 @@ func TestWrongContentType(t *testing.T) {
 	})
 }
 
-// TestReattachLimits: the client gives up on a lost network, however long each
-// attempt takes.
+// TestReattachLimits: if the network is lost, the client gives up after some time, even if
+// each attempt takes long.
 func TestReattachLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
@@ -89,7 +89,7 @@ func TestReattachLimits(t *testing.T) {
 				return canned.Response(200, "application/x-ndjson", strings.NewReader(canned.Begun)), nil
 			}
 			if time.Since(begin) > 24*time.Hour {
-				t.Error("it goes on for ever")
+				t.Error("the client does not give up")
 				return canned.Response(200, "application/x-ndjson", strings.NewReader(canned.Begun+canned.Ended)), nil
 			}
 			time.Sleep(40 * time.Second)
@@ -102,8 +102,8 @@ func TestReattachLimits(t *testing.T) {
 	})
 }
 
-// TestUnknownTransport: a transport that does not report whether it sent a
-// request is assumed to have sent it.
+// TestUnknownTransport: if a transport does not report whether it has sent a request, the
+// client assumes that it has.
 func TestUnknownTransport(t *testing.T) {
 	for name, c := range map[string]struct {
 		err     error

@@ -21,8 +21,8 @@ func noRequests(t *testing.T) canned.API {
 	}
 }
 
-// TestInvalidArguments: arguments that no server could accept are refused before any
-// request, with an error that names the argument.
+// TestInvalidArguments: the client refuses arguments that no server could accept. It sends no
+// request, and the error names the argument.
 func TestInvalidArguments(t *testing.T) {
 	t.Parallel()
 	api := noRequests(t)
@@ -145,7 +145,7 @@ func TestInvalidArguments(t *testing.T) {
 	}
 }
 
-// TestClientOptions: NewClient refuses options with which a client could not work.
+// TestClientOptions: NewClient refuses invalid options.
 func TestClientOptions(t *testing.T) {
 	for name, opts := range map[string]sandbox.ClientOptions{
 		"scheme":   {BaseURL: "ftp://example.com"},
@@ -183,8 +183,8 @@ func TestMaxRetries(t *testing.T) {
 	}
 }
 
-// TestCredentialsBeforeRequests: missing and malformed credentials are reported
-// before any request.
+// TestCredentialsBeforeRequests: if credentials are missing or malformed, a call fails before
+// its first request.
 func TestCredentialsBeforeRequests(t *testing.T) {
 	t.Parallel()
 	for name, creds := range map[string]auth.Provider{

@@ -17,11 +17,11 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// TestCanceledPrograms cancels each call that runs programs of the sandbox while a program
-// waits: the call ends, and its programs as well. Programs that clean up, or that create
+// TestCanceledPrograms cancels each call that runs helper programs, while such a program
+// waits. The call returns, and its programs end. Programs that clean up, or that create
 // users and groups, finish first.
 func TestCanceledPrograms(t *testing.T) {
-	needs.Long(t, "the programs of some thirty calls are killed one after another")
+	needs.Long(t, "it cancels some thirty calls, one after another")
 	needs.Programs(t, "pgrep")
 	_, sb := testkit.Start(t, nil)
 	var programs []sandbox.File
@@ -29,12 +29,12 @@ func TestCanceledPrograms(t *testing.T) {
 		programs = append(programs, sandbox.File{Path: "waits/" + name, Content: []byte("#!/bin/sh\n/bin/sleep 600.25 & wait\n"), Mode: new(fs.FileMode(0o755))})
 	}
 	require.NoError(t, sb.WriteFiles(t.Context(), programs, nil))
-	_, _ = sb.RunCommand(t.Context(), "useradd", []string{"u"}, &sandbox.CommandOptions{Sudo: true}) // fails where users can't be added
+	_, _ = sb.RunCommand(t.Context(), "useradd", []string{"u"}, &sandbox.CommandOptions{Sudo: true}) // fails if this sandbox can't have users
 	require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{Env: sandbox.Env{"PATH": sb.Cwd() + "/waits:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}}))
 	user, err := sb.AsUser("u")
 	require.NoError(t, err)
 	h := &hostile{sb: sb, fs: sb.FS(), user: user, local: t.TempDir()}
-	waits := func() bool { // whether such a program, or its child, runs
+	waits := func() bool { // reports whether such a program or its child is running
 		found, err := sb.RunCommand(t.Context(), "/usr/bin/pgrep", []string{"-f", "^/bin/sleep 600.25"}, nil)
 		require.NoError(t, err)
 		return found.ExitCode == 0
@@ -50,10 +50,10 @@ func TestCanceledPrograms(t *testing.T) {
 			defer cancel()
 			done := make(chan error, 1)
 			go func() { done <- call(ctx, h) }()
-			for len(done) == 0 && !waits() { // each look is a request
+			for len(done) == 0 && !waits() { // waits makes a request, so this loop needs no pause
 			}
 			if len(done) > 0 {
-				t.Log("it runs none of these programs: ", <-done)
+				t.Log("the call ran none of these programs: ", <-done)
 				return
 			}
 			met++

@@ -35,15 +35,15 @@ import (
 	"github.com/go-vercel/sandbox/terminal"
 )
 
-// endlessEnv has the job of the process that runs TestEndlessClient.
+// endlessEnv names the variable with the job for the process that runs TestEndlessClient.
 const endlessEnv = "SANDBOX_TEST_ENDLESS"
 
-// endlessMB limits the memory of a process while a program that the client runs in the
-// sandbox writes without end.
+// endlessMB is the maximum memory of a process in MB while one of the client's helper
+// programs writes without end.
 const endlessMB = 64.0
 
-// hostile is a sandbox in which the first directory of PATH has programs that write without
-// end.
+// hostile is a sandbox whose helper programs write without end: they are in the first
+// directory of PATH.
 type hostile struct {
 	sb    *sandbox.Sandbox
 	fs    *sandbox.FileSystem
@@ -51,8 +51,8 @@ type hostile struct {
 	local string
 }
 
-// endlessServer is a server whose responses do not end: the body or, for kind "errors", the
-// header.
+// endlessServer starts a server whose responses do not end. For kind "errors" it is the
+// header that does not end, otherwise the body.
 func endlessServer(t *testing.T, kind string) (address string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -82,7 +82,7 @@ func endlessServer(t *testing.T, kind string) (address string) {
 	return l.Addr().String()
 }
 
-// front is a proxy of the emulator that gives another address for terminals.
+// front starts a proxy in front of the emulator that returns another address for terminals.
 func front(t *testing.T, api, terminals string) string {
 	target, err := url.Parse(api)
 	require.NoError(t, err)
@@ -106,9 +106,8 @@ func front(t *testing.T, api, terminals string) string {
 	return srv.URL
 }
 
-// endlessCalls are calls that run programs of the sandbox, by type and method. Nil means
-// that a method runs none, or only the caller's. A new method of FileSystem or User needs a
-// row.
+// endlessCalls has a call for each method that runs helper programs. Nil means that a
+// method runs no helper program. A new method of FileSystem or User needs a row.
 var endlessCalls = map[string]func(ctx context.Context, h *hostile) error{
 	"FileSystem.AppendFile":    func(ctx context.Context, h *hostile) error { return h.fs.AppendFile(ctx, "f", []byte("x")) },
 	"FileSystem.Chmod":         func(ctx context.Context, h *hostile) error { return h.fs.Chmod(ctx, "f", 0o600) },
@@ -127,7 +126,7 @@ var endlessCalls = map[string]func(ctx context.Context, h *hostile) error{
 		return err
 	},
 	"FileSystem.Exists": func(ctx context.Context, h *hostile) error { _, err := h.fs.Exists(ctx, "f"); return err },
-	"FileSystem.IOFS": func(ctx context.Context, h *hostile) error { // the listing of a walk
+	"FileSystem.IOFS": func(ctx context.Context, h *hostile) error { // reads the listing of a walk
 		_, err := fs.ReadDir(h.fs.IOFS(ctx, "/"), ".")
 		return err
 	},
@@ -138,18 +137,18 @@ var endlessCalls = map[string]func(ctx context.Context, h *hostile) error{
 	"FileSystem.Mkdir":     func(ctx context.Context, h *hostile) error { return h.fs.Mkdir(ctx, "d", 0o700) },
 	"FileSystem.MkdirAll":  func(ctx context.Context, h *hostile) error { return h.fs.MkdirAll(ctx, "d/e", 0o755) },
 	"FileSystem.MkdirTemp": func(ctx context.Context, h *hostile) error { _, err := h.fs.MkdirTemp(ctx, "", "d*"); return err },
-	// A path that is not UTF-8 is read by a program.
+	// A program reads the file, because its path is not UTF-8.
 	"FileSystem.Open": func(ctx context.Context, h *hostile) error {
 		f, err := h.fs.Open(ctx, "\xff", nil)
 		if err == nil {
 			_, err = io.CopyN(io.Discard, f, 8<<20)
 			f.Close()
-			err = cmp.Or(err, errors.New("no end after 8 MiB")) // it streams
+			err = cmp.Or(err, errors.New("no end after 8 MiB")) // Open streams the output
 		}
 		return err
 	},
 	"FileSystem.ReadDir":   func(ctx context.Context, h *hostile) error { _, err := h.fs.ReadDir(ctx, "/"); return err },
-	"FileSystem.ReadFile":  nil, // keeps the content, like os.ReadFile
+	"FileSystem.ReadFile":  nil, // keeps the whole content in memory, like os.ReadFile
 	"FileSystem.Readlink":  func(ctx context.Context, h *hostile) error { _, err := h.fs.Readlink(ctx, "f"); return err },
 	"FileSystem.RealPath":  func(ctx context.Context, h *hostile) error { _, err := h.fs.RealPath(ctx, "f"); return err },
 	"FileSystem.Remove":    func(ctx context.Context, h *hostile) error { return h.fs.Remove(ctx, "f") },
@@ -184,30 +183,30 @@ var endlessCalls = map[string]func(ctx context.Context, h *hostile) error{
 	// These connect to a server in the sandbox, whose response does not end.
 	"terminal.Open": func(ctx context.Context, h *hostile) error { _, err := terminal.Open(ctx, h.sb, nil); return err },
 	"Sandbox.WaitForPort": func(ctx context.Context, h *hostile) error {
-		ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Second, errors.New("that is enough"))
+		ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Second, errors.New("the test's limit"))
 		defer cancel()
 		_, err := h.sb.WaitForPort(ctx, 3000, &sandbox.WaitForPortOptions{Status: 200})
 		return err
 	},
 }
 
-// endlessPrograms are the scripts that replace the programs of the sandbox.
+// endlessPrograms are scripts that replace the helper programs.
 var endlessPrograms = map[string]string{
 	"output": `exec /usr/bin/yes`,
 	"errors": `exec /usr/bin/yes >&2`,
-	// A well-formed listing. Reading it ends at the limit of entries.
+	// This is a valid listing without an end. The client stops at the limit of entries.
 	"entries": `exec /usr/bin/awk 'BEGIN { for (;;) printf "f 644 0 0 0 0.0 0.0 0.0 1 %d 1 0 a%d%c", i, i++, 0 }'`,
 }
 
-// listings are the calls that read a listing. They keep up to 250,000 entries, and need
-// listingMB for that.
+// listings are the calls that read a listing. They keep up to 250,000 entries in memory.
 var listings = []string{"FileSystem.ReadDir", "FileSystem.IOFS", "FileSystem.WalkDir"}
 
+// listingMB is the maximum memory of a process in MB for these calls.
 const listingMB = 256.0
 
-// byDay has one call for each way to read output. By day only these run, with endless
-// output; each night every call runs with every program.
-var byDay = []string{"FileSystem.Chmod", "FileSystem.Open", "FileSystem.WalkDir", "FileSystem.DownloadDir"}
+// defaultCalls has one call for each way to read output. By default, only these run, and
+// only with endless output. With SANDBOX_SLOW=1, every call runs with every program.
+var defaultCalls = []string{"FileSystem.Chmod", "FileSystem.Open", "FileSystem.WalkDir", "FileSystem.DownloadDir"}
 
 type endlessReport struct {
 	Case  string
@@ -216,7 +215,7 @@ type endlessReport struct {
 	Took  time.Duration
 }
 
-// TestEndlessClient is the process that makes the calls.
+// TestEndlessClient makes the calls. TestEndlessPrograms starts it in a process of its own.
 func TestEndlessClient(t *testing.T) {
 	text := os.Getenv(endlessEnv)
 	if text == "" {
@@ -244,18 +243,18 @@ func TestEndlessClient(t *testing.T) {
 			programs = append(programs, sandbox.File{Path: "evil/" + name, Content: []byte("#!/bin/sh\n" + script + "\n"), Mode: new(fs.FileMode(0o755))})
 		}
 		require.NoError(t, sb.WriteFiles(t.Context(), programs, nil))
-		// The home directory of the user, where this machine can have one.
+		// Create the user's home directory. This fails if the sandbox can't have users.
 		_, _ = sb.RunCommand(t.Context(), "mkdir", []string{"-p", "-m", "777", "/home/u"}, &sandbox.CommandOptions{Sudo: true})
 		require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{Env: sandbox.Env{"PATH": sb.Cwd() + "/evil"}}))
 		user, err := sb.AsUser("u")
 		require.NoError(t, err)
 		h := &hostile{sb: sb, fs: sb.FS(), user: user, local: job.Dir}
 		for name, call := range endlessCalls {
-			if call == nil || kind == "entries" && !slices.Contains(listings, name) || !needs.Slow() && !slices.Contains(byDay, name) {
+			if call == nil || kind == "entries" && !slices.Contains(listings, name) || !needs.Slow() && !slices.Contains(defaultCalls, name) {
 				continue
 			}
 			debug.FreeOSMemory()
-			require.NoError(t, os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)) // resets the peak
+			require.NoError(t, os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)) // resets the peak of the process's memory
 			begin := time.Now()
 			r := endlessReport{Case: name + "/" + kind}
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -276,8 +275,8 @@ func TestEndlessClient(t *testing.T) {
 	}
 }
 
-// TestEndlessPrograms makes each call that runs programs of the sandbox while these write
-// without end: the call ends with an error, and the process stays small.
+// TestEndlessPrograms makes each call that runs helper programs, while these write without
+// end. The call returns an error, and the process does not need much memory.
 func TestEndlessPrograms(t *testing.T) {
 	t.Parallel()
 	for _, typ := range []reflect.Type{reflect.TypeFor[*sandbox.FileSystem](), reflect.TypeFor[*sandbox.User]()} {
@@ -313,7 +312,7 @@ func TestEndlessPrograms(t *testing.T) {
 	}
 	least := 70
 	if !needs.Slow() {
-		least = len(byDay) - 1
+		least = len(defaultCalls) - 1
 	}
 	assert.Greater(t, cases, least)
 }

@@ -28,16 +28,17 @@ import (
 	"github.com/go-vercel/sandbox/internal/api"
 )
 
-// tlsServer is an API over TLS whose commands are run by a function.
+// tlsServer is an API over TLS. A function of the test runs its commands.
 type tlsServer struct {
 	*httptest.Server
-	connections atomic.Int64 // made so far
-	commands    atomic.Int64 // started so far
-	drain       int64        // number of commands after which a connection is drained; 0 for never
+	connections atomic.Int64 // the number of accepted connections
+	commands    atomic.Int64 // the number of started commands
+	drain       int64        // the server drains a connection after this number of commands; never if 0
 }
 
-// newTLSServer serves the files /N, of N bytes, and commands, whose response
-// begins with the record of the command and ends with that of its exit.
+// newTLSServer starts a server with a file of N bytes at each path /N. It also runs
+// commands. Their response is a stream of the command's record, the output of the function
+// command, and the record of the exit.
 func newTLSServer(t testing.TB, command func(ctx context.Context, w http.ResponseWriter, args []string), configure func(*httptest.Server)) *tlsServer {
 	t.Helper()
 	s := &tlsServer{}
@@ -54,11 +55,11 @@ func newTLSServer(t testing.TB, command func(ctx context.Context, w http.Respons
 		case strings.HasSuffix(r.URL.Path, "/cmd"):
 			w.Header().Set("Content-Type", "application/x-ndjson")
 			if n := s.commands.Add(1); s.drain > 0 && n%s.drain == 0 {
-				w.Header().Set("Connection", "close") // over HTTP/2: GOAWAY
+				w.Header().Set("Connection", "close") // over HTTP/2, this sends a GOAWAY
 			}
 			record := strings.Replace(canned.Command, "cmd_1", r.URL.Query().Get("cmdId"), 1) + "\n"
 			fmt.Fprintf(w, record, "null")
-			_ = http.NewResponseController(w).Flush() // then the client knows the limit of streams
+			_ = http.NewResponseController(w).Flush() // tells the client the limit of streams
 			command(r.Context(), w, body.Args)
 			fmt.Fprintf(w, record, "0")
 		case strings.HasSuffix(r.URL.Path, "/fs/read"):
@@ -78,7 +79,7 @@ func newTLSServer(t testing.TB, command func(ctx context.Context, w http.Respons
 			s.connections.Add(1)
 		}
 	}
-	s.Config.ErrorLog = log.New(io.Discard, "", 0) // about handshakes of connections that are no longer needed
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // don't log the handshakes that the client has abandoned
 	s.EnableHTTP2 = true
 	if configure != nil {
 		configure(s.Server)
@@ -88,7 +89,7 @@ func newTLSServer(t testing.TB, command func(ctx context.Context, w http.Respons
 	return s
 }
 
-// sandbox returns a sandbox of the server, using the default transport.
+// sandbox returns a sandbox whose client uses the default transport.
 func (s *tlsServer) sandbox(t testing.TB, http2 bool) *sandbox.Sandbox {
 	t.Helper()
 	tr := api.DefaultTransport()
@@ -108,10 +109,10 @@ func (s *tlsServer) sandbox(t testing.TB, http2 bool) *sandbox.Sandbox {
 	return sb
 }
 
-// TestHTTP2CommandsAtOnce has commands that wait for one another: 64 over one connection,
-// and 250 over several with a server that allows 100 requests on each. net/http assumes a
-// limit of 100 until the server reports its own. To a server with a lower limit it might
-// send too many before that, and these would fail.
+// TestHTTP2CommandsAtOnce runs commands that wait for each other: 64 over one connection,
+// and 250 over several, because the server allows 100 requests on each connection. This is
+// also the limit that net/http assumes until the server reports its own. With a lower limit,
+// net/http might first send too many requests, which would fail.
 func TestHTTP2CommandsAtOnce(t *testing.T) {
 	t.Parallel()
 	connections := func(commands int64, limit int) int64 {
@@ -136,7 +137,7 @@ func TestHTTP2CommandsAtOnce(t *testing.T) {
 			group.Go(func() {
 				_, err := sb.RunCommand(ctx, "wait", nil, nil)
 				if ctx.Err() == nil && !assert.NoError(t, err) {
-					cancel() // the others wait for this one
+					cancel() // the other commands would wait for this one forever
 				}
 			})
 		}
@@ -150,8 +151,8 @@ func TestHTTP2CommandsAtOnce(t *testing.T) {
 	assert.GreaterOrEqual(t, made, int64(3))
 }
 
-// TestHTTP2SlowReader: a reader that does not read its output does not block
-// others that share its connection.
+// TestHTTP2SlowReader: a command whose output nobody reads does not block other commands
+// on the same connection.
 func TestHTTP2SlowReader(t *testing.T) {
 	t.Parallel()
 	const size, line = 8 << 20, 1 << 10
@@ -189,7 +190,7 @@ func TestHTTP2SlowReader(t *testing.T) {
 	assert.EqualValues(t, 1, srv.connections.Load())
 }
 
-// counter counts the bytes written to it.
+// counter is a writer that counts bytes.
 type counter int64
 
 func (c *counter) Write(p []byte) (int, error) {
@@ -197,7 +198,7 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// pausedWriter blocks after its first write until it is resumed.
+// pausedWriter is a writer that blocks after its first write until the test resumes it.
 type pausedWriter struct {
 	n              counter
 	once           sync.Once
@@ -210,8 +211,8 @@ func (w *pausedWriter) Write(p []byte) (int, error) {
 	return w.n.Write(p)
 }
 
-// TestHTTP2Draining has a server drain its connection (GOAWAY) again and again
-// while 64 goroutines use it: each command runs exactly once.
+// TestHTTP2Draining: the server keeps draining its connections (GOAWAY) while 64
+// goroutines run commands. Each command runs exactly once.
 func TestHTTP2Draining(t *testing.T) {
 	t.Parallel()
 	const workers, each = 64, 4
@@ -241,13 +242,13 @@ func TestHTTP2Draining(t *testing.T) {
 	for i := range ran {
 		require.EqualValues(t, 1, ran[i].Load(), i)
 	}
-	assert.Greater(t, srv.connections.Load(), int64(10), "connections were drained")
+	assert.Greater(t, srv.connections.Load(), int64(10), "the server has drained no connections")
 }
 
-// lingeringListener has connections that only the client closes. The server of net/http
-// closes one a second after the GOAWAY, even if the client has not read that yet, because
-// the machine is busy. A client that then writes gets a reset, and does not know the
-// outcome of its requests.
+// lingeringListener is a listener whose connections only the client closes. The server of
+// net/http closes a connection one second after the GOAWAY. On a busy machine, the client
+// may not have read the GOAWAY by then. Its next write gets a reset, and it does not know
+// the outcome of its requests.
 type lingeringListener struct{ net.Listener }
 
 func (l lingeringListener) Accept() (net.Conn, error) {
@@ -263,7 +264,7 @@ type lingeringConn struct {
 	once sync.Once
 }
 
-// Close closes only the sending half. The client closes the rest.
+// Close closes only the direction to the client. The client closes the other one.
 func (c *lingeringConn) Close() (err error) {
 	c.once.Do(func() {
 		err = c.CloseWrite()
@@ -275,14 +276,14 @@ func (c *lingeringConn) Close() (err error) {
 	return err
 }
 
-// protocols compares HTTP/1.1 and HTTP/2 within one run.
+// protocols runs a benchmark over HTTP/2 and over HTTP/1.1.
 func protocols(b *testing.B, f func(b *testing.B, http2 bool)) {
 	b.Run("HTTP2", func(b *testing.B) { f(b, true) })
 	b.Run("HTTP1", func(b *testing.B) { f(b, false) })
 }
 
-// BenchmarkCommandsAtOnce runs 64 short commands at a time: over one
-// connection, and over 64.
+// BenchmarkCommandsAtOnce runs 64 short commands at a time: over one connection with
+// HTTP/2, and over 64 with HTTP/1.1.
 func BenchmarkCommandsAtOnce(b *testing.B) {
 	protocols(b, func(b *testing.B, http2 bool) {
 		srv := newTLSServer(b, func(_ context.Context, w http.ResponseWriter, _ []string) {

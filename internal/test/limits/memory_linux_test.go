@@ -29,29 +29,30 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// The memory of a transfer is measured in its own process, and the emulator runs in
-// another. Both run this test binary.
+// These variables mark the processes that run TestMemoryServer and TestMemoryClient. The
+// client needs a process of its own, because the test measures the memory of the process.
 const (
 	serverEnv = "SANDBOX_TEST_SERVER"
 	clientEnv = "SANDBOX_TEST_CLIENT"
 )
 
-// transferJob tells the client process what to do, and transferReport is its
-// result.
+// transferJob is the job of the client process.
 type transferJob struct {
 	URL   string
 	Sizes []int64
 	Dir   string
 }
 
+// transferReport is the result of the client process for one size.
 type transferReport struct {
 	Size int64
-	// Up and Down are for one file, Dir for the directory that contains it.
+	// Up and Down are the times to upload and download one file, and Dir is the time to
+	// download the directory that contains it.
 	Up, Down, Dir time.Duration
 	PeakMB        float64
 }
 
-// TestMemoryServer is the emulator's process.
+// TestMemoryServer runs the emulator, in a process of its own.
 func TestMemoryServer(t *testing.T) {
 	if os.Getenv(serverEnv) == "" {
 		return
@@ -60,10 +61,10 @@ func TestMemoryServer(t *testing.T) {
 	require.NoError(t, err)
 	defer srv.Close()
 	fmt.Printf("\nURL %s\n", srv.URL)
-	_, _ = io.Copy(io.Discard, os.Stdin) // until the test ends
+	_, _ = io.Copy(io.Discard, os.Stdin) // waits until the test ends
 }
 
-// TestMemoryClient is the client's process.
+// TestMemoryClient makes the transfers, in a process of its own.
 func TestMemoryClient(t *testing.T) {
 	if os.Getenv(clientEnv) == "" {
 		return
@@ -146,7 +147,7 @@ func peakMB(t *testing.T) float64 {
 			return float64(kb) / 1024
 		}
 	}
-	t.Fatal("no VmHWM")
+	t.Fatal("/proc/self/status has no VmHWM")
 	return 0
 }
 
@@ -170,11 +171,11 @@ func startServer(t testing.TB) string {
 			return url
 		}
 	}
-	t.Fatal("the emulator names no address: ", lines.Err())
+	t.Fatal("the emulator has not printed its address: ", lines.Err())
 	return ""
 }
 
-// transfers runs both processes.
+// transfers runs both processes, and returns the report for each size.
 func transfers(t testing.TB, sizes ...int64) []transferReport {
 	url := startServer(t)
 	job, err := json.Marshal(transferJob{URL: url, Sizes: sizes, Dir: t.TempDir()})
@@ -195,8 +196,8 @@ func transfers(t testing.TB, sizes ...int64) []transferReport {
 	return reports
 }
 
-// TestTransferMemory shows that memory does not grow with the data. By day the larger
-// transfer is 24 MiB, still more than the allowed growth.
+// TestTransferMemory: a larger transfer does not need more memory. By default the larger
+// one is 24 MiB, which is still more than the allowed growth.
 func TestTransferMemory(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
@@ -209,8 +210,8 @@ func TestTransferMemory(t *testing.T) {
 	assert.Less(t, r[1].PeakMB-r[0].PeakMB, 16.0)
 }
 
-// BenchmarkLargeFile uploads 4 GiB and downloads it as a file and in a
-// directory. It fails when the peak of the resident memory reaches 48 MB.
+// BenchmarkLargeFile uploads a file of 4 GiB and downloads it, alone and in a directory. It
+// fails if the peak of the resident memory reaches 48 MB.
 func BenchmarkLargeFile(b *testing.B) {
 	const size = 4 << 30
 	for b.Loop() {
@@ -225,8 +226,8 @@ func BenchmarkLargeFile(b *testing.B) {
 
 const diskEnv = "SANDBOX_TEST_DISK"
 
-// TestDownloadDisk downloads to a full disk and to a read-only one. It mounts
-// them in a namespace of its own, in a separate process.
+// TestDownloadDisk downloads to a full disk and to a read-only one. It mounts both in a
+// separate process with its own mount namespace.
 func TestDownloadDisk(t *testing.T) {
 	if os.Getenv(diskEnv) != "" {
 		downloadDisk(t, os.Getenv(diskEnv))
@@ -243,7 +244,7 @@ func TestDownloadDisk(t *testing.T) {
 	}
 	out, err := cmd.CombinedOutput()
 	if _, ran := errors.AsType[*exec.ExitError](err); err != nil && !ran {
-		needs.Other(t, "no mount namespace can be had here: %v", err)
+		needs.Other(t, "this machine permits no mount namespace: %v", err)
 	}
 	if cmd.ProcessState.ExitCode() == noMounts {
 		needs.Missing(t, "mounts in a user namespace")
@@ -251,7 +252,7 @@ func TestDownloadDisk(t *testing.T) {
 	require.NoError(t, err, string(out))
 }
 
-// noMounts is the exit code if the system allows a namespace but no mounts in it.
+// noMounts is the exit code if the system permits a namespace, but no mounts in it.
 const noMounts = 99
 
 func downloadDisk(t *testing.T, dir string) {

@@ -23,11 +23,11 @@ import (
 	"github.com/go-vercel/sandbox/internal/api"
 )
 
-// TestScale follows the commands of many sandboxes at once. The memory for each of them
-// does not grow with their number. The server, which is in this process, needs as much
-// again. tools/perf has the full-size case.
+// TestScale follows the commands of many sandboxes at once. The memory for a sandbox does
+// not grow with their number. It includes the memory of the server, which runs in this
+// process and needs as much as the client. tools/perf measures many more sandboxes.
 //
-// It does not run in parallel with other tests, because their goroutines would count.
+// It does not run in parallel with other tests, because it counts their goroutines, too.
 func TestScale(t *testing.T) {
 	few, many := followed(t, 20), followed(t, 220)
 	goroutines := (many.goroutines - few.goroutines) / 200
@@ -38,13 +38,14 @@ func TestScale(t *testing.T) {
 	assert.Less(t, many.connections, int64(20))
 }
 
+// following is the resources that followed measures.
 type following struct {
 	goroutines, memory int
 	connections        int64
 }
 
-// followed follows n commands, and returns the resources in use when each has
-// printed its first line.
+// followed follows n commands. It returns the resources in use after each has printed its
+// first line.
 func followed(t *testing.T, n int) (f following) {
 	const line = `{"data":"a line\n","stream":"stdout"}` + "\n"
 	var connections atomic.Int64

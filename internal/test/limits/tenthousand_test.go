@@ -20,10 +20,10 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// TestTenThousand: measures the memory for 10,000 handles, and for 10,000 calls that wait
-// for a rate limit; by day for a tenth of that.
+// TestTenThousand measures the memory of 10,000 handles, and of 10,000 calls that wait for a
+// rate limit. By default it uses 1,000 of each.
 //
-// It does not run in parallel with other tests, because their memory would count.
+// It does not run in parallel with other tests, because it counts their memory, too.
 func TestTenThousand(t *testing.T) {
 	many := 1_000
 	if needs.Slow() {
@@ -83,14 +83,14 @@ func TestTenThousand(t *testing.T) {
 	runtime.KeepAlive(handles)
 }
 
-// quiet reports whether the memory in use no longer changes, because every goroutine waits.
+// quiet reports whether all goroutines wait: then the memory in use does not change.
 func quiet() bool {
 	memory, _ := inUse()
 	again, _ := inUse()
 	return max(memory, again)-min(memory, again) < 64<<10
 }
 
-// inUse returns the memory and the goroutines in use.
+// inUse returns the memory in use and the number of goroutines.
 func inUse() (memory, goroutines int) {
 	runtime.GC()
 	var m runtime.MemStats

@@ -1,5 +1,6 @@
-// Package needs skips tests, each with its true reason: Missing if something is not
-// installed, Other if the test is for other machines, and Long if it is slow.
+// Package needs skips tests. It has a function for each kind of reason: Missing if
+// something is not installed, Other if the test is for other machines, and Long if the test
+// is slow.
 package needs
 
 import (
@@ -15,20 +16,20 @@ import (
 	"testing"
 )
 
-// Missing skips the test, since the machine lacks something that can be installed.
+// Missing skips the test, because the machine lacks something that can be installed.
 func Missing(tb testing.TB, format string, args ...any) {
 	tb.Helper()
 	tb.Skipf("needs "+format, args...)
 }
 
-// Other skips the test on a machine, in a mode or in a process that it is not for.
+// Other skips the test, because it is for another kind of machine, mode or process.
 func Other(tb testing.TB, format string, args ...any) {
 	tb.Helper()
 	tb.Skipf(format, args...)
 }
 
-// Long skips the test unless SANDBOX_SLOW=1 is set. CI sets it each night, and for packages
-// that a change touches.
+// Long skips the test unless SANDBOX_SLOW=1 is set. CI sets it each night for all packages,
+// and otherwise for the packages that a change touches.
 func Long(tb testing.TB, why string) {
 	tb.Helper()
 	if !Slow() {
@@ -36,18 +37,18 @@ func Long(tb testing.TB, why string) {
 	}
 }
 
-// Slow reports whether SANDBOX_SLOW=1 is set. Tests then run all rows of their tables and
-// all rounds.
+// Slow reports whether SANDBOX_SLOW=1 is set. If it is not, tests skip some rows of their
+// tables, and run fewer rounds.
 func Slow() bool { return os.Getenv("SANDBOX_SLOW") == "1" }
 
-// Overlap runs four parallel tests per core, unless -parallel is set, because these tests
-// mostly wait for processes. TestMain calls it.
+// Overlap allows four parallel tests per core, unless the flag -parallel is set. Tests with
+// an emulator mostly wait for processes. TestMain calls Overlap.
 func Overlap() {
 	flag.Parse()
 	chosen := false
 	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
 	if !chosen {
-		_ = flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0))) // always there in a test
+		_ = flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0))) // can't fail, because each test program has this flag
 	}
 }
 
@@ -61,8 +62,8 @@ func Programs(tb testing.TB, names ...string) {
 	}
 }
 
-// GNU skips the test if this machine's programs, which sandboxes may share, are BusyBox's.
-// They lack options that file operations and some tests need.
+// GNU skips the test if this machine has BusyBox instead of GNU's programs. Sandboxes may
+// share the machine's programs, and BusyBox lacks options that file operations need.
 func GNU(tb testing.TB) {
 	tb.Helper()
 	if BusyBox() {
@@ -70,15 +71,15 @@ func GNU(tb testing.TB) {
 	}
 }
 
-// BusyBox reports whether this machine's programs are BusyBox's.
+// BusyBox reports whether this machine has BusyBox instead of GNU's programs.
 var BusyBox = sync.OnceValue(func() bool {
 	out, _ := exec.Command("stat", "--version").CombinedOutput() //nolint:noctx // it ends at once
 	return strings.Contains(string(out), "BusyBox")
 })
 
 // Port returns a free TCP port of the loopback interface, for sandboxes that share this
-// machine's network. It is below the range of ports that systems assign to connections, of
-// which tests make many.
+// machine's network. The port is below the range from which systems choose the ports of
+// connections, because tests make many connections.
 func Port(tb testing.TB) int {
 	tb.Helper()
 	for range 1000 {

@@ -18,7 +18,7 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 )
 
-// How a behavior is known, as in docs/maintainers/platform.md.
+// These are the ways in which a behavior is known, as in docs/maintainers/platform.md.
 const (
 	observed   = "observed"
 	published  = "published"
@@ -26,29 +26,29 @@ const (
 	assumed    = "assumed"
 )
 
-// Service is the service to ask.
+// Service is the service that Ask asks.
 type Service struct {
-	// URL is that of the API.
+	// URL is the address of the API.
 	URL string
-	// Credentials are those of the project in which the sandboxes are made.
+	// Credentials belong to the project in which Ask creates its sandboxes.
 	Credentials auth.Credentials
 	// HTTPClient sends all requests.
 	HTTPClient *http.Client
-	// Users is set if there are root and the image's user, Apart if a sandbox has its own
-	// ports and /tmp, and Policies if it has its own network, with policies. The hosted
-	// service has all.
+	// Users is set if a sandbox has root and the image's user. Apart is set if a sandbox
+	// has its own ports and its own /tmp. Policies is set if it has its own network, with
+	// policies. The hosted service has all of these.
 	Users, Apart, Policies bool
-	// Within limits the time for the questions, without the cleanup. Zero means two and a
-	// half minutes.
+	// Within is the time limit for the questions, which does not include the cleanup. Zero
+	// means two and a half minutes.
 	Within time.Duration
 }
 
 // Answer is the answer to a question.
 type Answer struct {
-	// Row is the start of the row of docs/maintainers/platform.md that the question is
-	// about; empty if there is none.
+	// Row is the beginning of the row of docs/maintainers/platform.md that the question is
+	// about. It is empty if there is no such row.
 	Row string
-	// Asked is the question, and Known how the answer has been known so far.
+	// Asked is the question, and Known the way in which its answer has been known so far.
 	Asked, Known string
 	// Expected and Came are the expected and the actual answer.
 	Expected, Came string
@@ -57,28 +57,29 @@ type Answer struct {
 // Agrees reports whether the answer is the one that was expected.
 func (a Answer) Agrees() bool { return a.Expected == a.Came }
 
-// Observed reports whether the answer was known from exchanges with the service.
+// Observed reports whether the answer had been observed in exchanges with the service before.
 func (a Answer) Observed() bool { return a.Known == observed }
 
 // Report is the result of Ask.
 type Report struct {
 	Answers []Answer
-	// Broken are the steps that failed before their last question, with the reasons,
-	// Skipped those that can't be asked here, and Left the objects that could not be
-	// deleted.
+	// Broken lists the steps that failed before their last question, with the reasons.
+	// Skipped lists the steps that this service does not support. Left lists the objects
+	// that Ask could not delete.
 	Broken, Skipped, Left []string
 }
 
-// Prefix is the prefix of the names of all objects that Ask creates. Those that can have
-// tags also have Ask's.
+// Prefix is the prefix of the names of all objects that Ask creates. The sandboxes also have
+// a tag.
 const Prefix = "go-live-walk-"
 
 var tags = map[string]string{"made-by": "go-live-walk"}
 
-// Ask creates a small sandbox, asks questions during its life that the client hides, and
-// deletes it. Some questions need another sandbox for seconds. It also deletes what an
-// earlier run left that was killed. Don't call it twice at a time for a project. The error
-// is about the first sandbox; other failures are in the report.
+// Ask creates a small sandbox, asks questions about behavior that the client hides, and
+// deletes the sandbox. Some questions need another sandbox for seconds. Ask also deletes the
+// objects of an earlier run that was killed, so don't call it twice at the same time for a
+// project. It returns an error only if it can't create the first sandbox. The report
+// contains other failures.
 func Ask(ctx context.Context, s Service) (*Report, error) {
 	w := &walk{Service: s, ctx: ctx, base: strings.TrimSuffix(s.URL, "/"), report: &Report{}}
 	w.prefix = fmt.Sprintf("%s%x-", Prefix, time.Now().UnixMilli())
@@ -100,37 +101,38 @@ func Ask(ctx context.Context, s Service) (*Report, error) {
 	}
 	for _, step := range []struct {
 		name string
-		take func(*walk)
+		run  func(*walk)
 	}{
 		{"create", (*walk).created}, {"names", (*walk).names}, {"commands", (*walk).commands}, {"processes", (*walk).processes}, {"children", (*walk).children},
 		{"ends", (*walk).ends}, {"ids", (*walk).ids}, {"stdin", (*walk).stdin}, {"files", (*walk).files}, {"routes", (*walk).routes},
 		{"policy", (*walk).policy}, {"settings", (*walk).settings}, {"snapshot", (*walk).snapshots}, {"lost files", (*walk).lostFiles},
 		{"drives", (*walk).drives},
 	} {
-		w.take(step.name, step.take)
+		w.runStep(step.name, step.run)
 	}
 	return w.report, ctx.Err()
 }
 
-// walk follows the life of a sandbox. If a step fails, the next one continues.
+// walk asks the questions in steps, during the life of a sandbox. If a step fails, the next one runs anyway.
 type walk struct {
 	Service
 	ctx    context.Context
 	client *sandbox.Client
 	base   string
-	prefix string // of this run
+	prefix string // of the names of this run's objects
 	sb     *sandbox.Sandbox
-	about  string // the row of the next questions
+	about  string // the beginning of the row that the next questions are about
 	report *Report
 }
 
-// broken and skipped are the values with which must and skip panic, to end a step.
+// broken and skipped are the values with which the methods must and skip panic to end a step.
 type (
 	broken  struct{ err error }
 	skipped struct{ why string }
 )
 
-func (w *walk) take(name string, step func(*walk)) {
+// runStep runs a step and records in the report if it has failed or was skipped.
+func (w *walk) runStep(name string, step func(*walk)) {
 	defer func() {
 		switch end := recover().(type) {
 		case nil:
@@ -155,12 +157,12 @@ func (w *walk) must(err error) {
 
 func (w *walk) skip(why string) { panic(skipped{why}) }
 
-// row records an answer.
+// row records an answer about the current row.
 func (w *walk) row(asked, known, expected string, came any) {
 	w.report.Answers = append(w.report.Answers, Answer{w.about, asked, known, w.hide(expected), w.hide(fmt.Sprint(came))})
 }
 
-// hide removes what the report must not show.
+// hide replaces the values in a text that the report must not show.
 func (w *walk) hide(text string) string {
 	for _, secret := range []struct{ value, name string }{
 		{w.Credentials.Token, "TOKEN"}, {w.Credentials.TeamID, "TEAM"}, {w.Credentials.ProjectID, "PROJECT"},
@@ -172,8 +174,8 @@ func (w *walk) hide(text string) string {
 	return text
 }
 
-// sweep deletes what this run and earlier ones created: sandboxes by prefix and
-// tag, with their snapshots, and drives by prefix.
+// sweep deletes the objects of this run and of earlier ones. It finds sandboxes, and their
+// snapshots, by the prefix and the tag, and drives by the prefix.
 func (w *walk) sweep() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), time.Minute)
 	defer cancel()
@@ -206,7 +208,7 @@ func (w *walk) sweep() {
 	for _, name := range sandboxes {
 		done(name, w.client.Delete(ctx, name, nil))
 	}
-	for _, id := range snapshots { // one may be the base of another, so it comes last
+	for _, id := range snapshots { // last, because a snapshot may be the base of another
 		s, err := w.client.GetSnapshot(ctx, id)
 		if err == nil {
 			err = s.Delete(ctx)
@@ -231,12 +233,12 @@ func (w *walk) sweep() {
 	}
 }
 
-// reply is a response of the API; String returns its status and code.
+// reply is a response of the API. Its method String returns the status and the code.
 type reply struct {
 	status int
 	header http.Header
 	text   string
-	body   map[string]any // of a JSON response
+	body   map[string]any // the body of a JSON response
 }
 
 func (r reply) String() string {
@@ -246,7 +248,7 @@ func (r reply) String() string {
 	return fmt.Sprint(r.status)
 }
 
-// at returns a value within the response as text, or "" if it is missing.
+// at returns a value of the body as text, or "" if it is missing.
 func (r reply) at(keys ...string) string {
 	var v any = r.body
 	for _, key := range keys {
@@ -266,11 +268,11 @@ func (r reply) at(keys ...string) string {
 	return string(data)
 }
 
-// userAgent is the user agent of requests without the client.
+// userAgent is the user agent of requests that do not use the client.
 var userAgent = "go-vercel-sandbox/" + sandbox.Version() + " (doctor)"
 
-// ask sends a request without the client, and so without its checks. A body other than
-// []byte is sent as JSON.
+// ask sends a request without the client, and therefore without the client's checks. It
+// encodes a body as JSON unless it is a []byte.
 func (w *walk) ask(method, path string, body any, header ...string) reply {
 	r, err := w.tryAsk(method, path, body, header...)
 	w.must(err)
@@ -323,8 +325,8 @@ func (w *walk) do(req *http.Request) (reply, error) {
 	return r, err
 }
 
-// visit sends a request to the server on a port of the walk's sandbox. It is a POST if
-// there is a body.
+// visit sends a request to the server on a port of the walk's sandbox: a POST if there is a
+// body, and otherwise a GET.
 func (w *walk) visit(port int, body io.Reader) reply {
 	route, err := w.sb.URL(port)
 	w.must(err)
@@ -340,13 +342,13 @@ func (w *walk) visit(port int, body io.Reader) reply {
 	return r
 }
 
-// early reports when the response of a server that does not read the request arrives:
-// before or after the end of the request.
+// early sends a request to a server that responds without reading it. It reports whether
+// the response arrives before or after the end of the request.
 func (w *walk) early(port int) string {
 	body, in := io.Pipe()
 	late := time.AfterFunc(time.Minute, func() { _ = in.Close() })
 	w.visit(port, body)
-	_ = in.Close() // always nil
+	_ = in.Close() // returns no error
 	if late.Stop() {
 		return "before"
 	}
@@ -355,12 +357,12 @@ func (w *walk) early(port int) string {
 
 type body = map[string]any
 
-// session returns the path of a route of the walk's session.
+// session returns the path of a route for the walk's session.
 func (w *walk) session(rest string) string {
 	return "/v2/sandboxes/sessions/" + w.sb.CurrentSession().ID() + rest
 }
 
-// named returns the path of a route of a sandbox.
+// named returns the path of a route for the sandbox with a name.
 func (w *walk) named(name, rest string) string {
 	return "/v2/sandboxes/" + name + rest + "?projectId=" + url.QueryEscape(w.Credentials.ProjectID)
 }
@@ -374,18 +376,18 @@ func (w *walk) sh(script string, opts *sandbox.CommandOptions) string {
 	return fmt.Sprintf("%s, exit code %d", strings.Join(strings.Fields(out), " "), done.ExitCode)
 }
 
-// start starts a detached command and returns the path of its resource.
+// start starts a detached command and returns the path of the command.
 func (w *walk) start(script string, more body) string {
 	params := body{"command": "sh", "args": []string{"-c", script}, "env": body{}, "sudo": false}
 	maps.Copy(params, more)
 	r := w.ask("POST", w.session("/cmd"), params)
 	if r.status >= 300 {
-		w.must(fmt.Errorf("a command was refused: %s", r.text))
+		w.must(fmt.Errorf("the service refused a command: %s", r.text))
 	}
 	return w.session("/cmd/" + r.at("command", "id"))
 }
 
-// firstLine returns the first line of a command that continues to run.
+// firstLine returns the first line of output of a running command.
 func (w *walk) firstLine(command string) string {
 	req, err := http.NewRequestWithContext(w.ctx, "GET", w.base+command+"/logs?teamId="+url.QueryEscape(w.Credentials.TeamID), nil)
 	w.must(err)

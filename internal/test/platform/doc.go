@@ -1,8 +1,8 @@
-// Platform checks what docs/maintainers/platform.md says about the service, with the
-// credentials of the environment:
+// Platform checks whether the service behaves as docs/maintainers/platform.md says. It uses
+// the credentials of the environment:
 //
 //	go run ./internal/test/platform
 //
-// Its tests put the questions to the emulator, and replay exchanges with the
-// hosted service that were recorded or documented.
+// Its tests ask the emulator the same questions, and replay recorded or documented exchanges
+// with the hosted service.
 package main

@@ -26,7 +26,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// judge logs the answers, and fails for those that differ.
+// judge logs the answers. The test fails if one differs from the expected answer.
 func judge(t *testing.T, report *platform.Report) {
 	t.Helper()
 	var text strings.Builder
@@ -46,26 +46,26 @@ func judge(t *testing.T, report *platform.Report) {
 	assert.Empty(t, report.Left)
 }
 
-// askEmulator puts the questions to an emulator, through a transport of the test's.
+// askEmulator asks an emulator the questions, through the given transport.
 func askEmulator(t *testing.T, srv *sandboxtest.Server, rt http.RoundTripper) *platform.Report {
 	t.Helper()
 	c := srv.Credentials()
 	report, err := platform.Ask(t.Context(), platform.Service{
 		URL: srv.URL, Credentials: auth.Credentials{Token: c.Token, TeamID: c.TeamID, ProjectID: c.ProjectID},
 		HTTPClient: &http.Client{Transport: rt}, Users: srv.Enforces().Users, Apart: srv.Enforces().Files, Policies: srv.Enforces().Policies,
-		Within: 10 * time.Minute, // for a busy machine
+		Within: 10 * time.Minute, // long enough for a busy machine
 	})
 	require.NoError(t, err)
 	return report
 }
 
-// TestAskEmulator: the emulator answers every question as platform.md says. Ask deletes
-// everything except for another user's objects.
+// TestAskEmulator: the emulator gives the answers of platform.md to all questions. Ask
+// deletes all objects except for those of another user.
 func TestAskEmulator(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
 	client := srv.Client()
-	// The first is from an earlier run that was killed, the second is another user's.
+	// Create an object of an earlier run that was killed, and one of another user.
 	_, err := client.Create(t.Context(), &sandbox.CreateOptions{Name: platform.Prefix + "old", Tags: map[string]string{"made-by": "go-live-walk"}})
 	require.NoError(t, err)
 	_, err = client.Create(t.Context(), &sandbox.CreateOptions{Name: platform.Prefix + "theirs"})
@@ -81,16 +81,16 @@ func TestAskEmulator(t *testing.T) {
 	assert.Equal(t, []string{platform.Prefix + "theirs"}, leftOf(t, client))
 	t.Run("rows of platform.md", func(t *testing.T) {
 		if e := srv.Enforces(); !e.Users || !e.Policies {
-			needs.Other(t, "needs users and network policies in sandboxes, or some rows are not asked about")
+			needs.Other(t, "without users and network policies in sandboxes, Ask skips some rows")
 		}
 		checkRows(t, report)
 	})
 }
 
-// unasked are rows of platform.md that one account can't check within seconds, or that are
-// not about the service.
+// unasked lists the rows of platform.md without a question, with the reasons: one account
+// can't check them within seconds, or they are not about the service.
 var unasked = map[string]string{
-	"5: waits":  "takes three minutes where it is otherwise",
+	"5: waits":  "takes three minutes if the service behaves differently",
 	"7, 11, 15": "the limits are asked about by the rows of the emulator", "20: sends": "is about this client",
 	"10: knows": "asked as \"a route returns 502\"", "19: reads": "asked as \"response rules are checked\"",
 	"17: continues": ends, "a stream whose session ends": ends,
@@ -111,8 +111,9 @@ const (
 	credentials = "needs a team with npm credentials"
 )
 
-// checkRows: each row of platform.md that is not only observed has a question or is listed,
-// and the row of each question says how the answer is known.
+// checkRows checks that each row of platform.md has a question or is in unasked, unless it
+// is marked as observed only. The row of each question must have the mark for the way in
+// which its answer is known.
 func checkRows(t *testing.T, report *platform.Report) {
 	t.Helper()
 	text, err := os.ReadFile("../../../docs/maintainers/platform.md")
@@ -139,17 +140,17 @@ func checkRows(t *testing.T, report *platform.Report) {
 		if a.Row != "" {
 			row := find(a.Row)
 			asked[row] = true
-			assert.Regexp(t, `\b`+letters[a.Known]+`\b`, rows[row], "%s is asked about as %s", row, a.Known)
+			assert.Regexp(t, `\b`+letters[a.Known]+`\b`, rows[row], "the row %s lacks the mark for %q, which its question has", row, a.Known)
 		}
 	}
 	for begin := range unasked {
 		row := find(begin)
-		assert.False(t, asked[row], "%s is asked about, and listed as not", row)
+		assert.False(t, asked[row], "%s has a question: remove it from unasked", row)
 		asked[row] = true
 	}
 	for row, known := range rows {
 		if regexp.MustCompile(`\b[PDA]\b`).MatchString(known) {
-			assert.True(t, asked[row], "%s (%s) is neither asked about nor listed", row, known)
+			assert.True(t, asked[row], "%s (%s) has no question: add one, or a reason to unasked", row, known)
 		}
 	}
 }
@@ -173,22 +174,22 @@ func leftOf(t *testing.T, client *sandbox.Client) (left []string) {
 	return left
 }
 
-// otherwise is a service that answers everything differently: with other statuses, values
-// and headers for requests without the client, and with other exit codes, contents and
-// regions for the client.
-type otherwise struct {
+// contrary is a service that answers each question differently than the emulator. Requests
+// without the client get other statuses, values and headers. The client gets other exit
+// codes, contents and regions.
+type contrary struct {
 	rt    http.RoundTripper
 	token string
 	codes atomic.Int64
 }
 
-func (o *otherwise) RoundTrip(r *http.Request) (*http.Response, error) {
+func (o *contrary) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := o.rt.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
 	typ := resp.Header.Get("Content-Type")
-	if strings.HasPrefix(typ, "application/x-ndjson") { // while it arrives
+	if strings.HasPrefix(typ, "application/x-ndjson") { // changes each record when it arrives
 		resp.Body = o.records(resp.Body)
 		return resp, nil
 	}
@@ -225,8 +226,8 @@ func (o *otherwise) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// records gives every command in a stream another exit code.
-func (o *otherwise) records(body io.ReadCloser) io.ReadCloser {
+// records returns the stream with another exit code in each record of a command.
+func (o *contrary) records(body io.ReadCloser) io.ReadCloser {
 	r, w := io.Pipe()
 	go func() {
 		defer body.Close()
@@ -243,8 +244,8 @@ func (o *otherwise) records(body io.ReadCloser) io.ReadCloser {
 	return r
 }
 
-// change changes each value of a response, except for IDs that later requests need, and
-// adds missing values.
+// change changes each value of a response and adds missing values. It keeps the IDs that
+// later requests need.
 func change(doc map[string]any, ids bool) {
 	for key, v := range doc {
 		switch v := v.(type) {
@@ -273,13 +274,14 @@ func change(doc map[string]any, ids bool) {
 	}
 }
 
-// TestAskOtherwise: if the service answers differently, every answer that was not observed
-// differs. The report has no token although the service shows it.
+// TestAskOtherwise: if the service behaves differently, each answer that had not been
+// observed before differs from the expected one. The report does not contain the token,
+// although the service returns it.
 func TestAskOtherwise(t *testing.T) {
 	t.Parallel()
-	needs.Long(t, "it asks everything once more")
+	needs.Long(t, "it asks all questions a second time")
 	srv := sandboxtest.New(t, nil)
-	report := askEmulator(t, srv, &otherwise{rt: testkit.Transport(t), token: srv.Credentials().Token})
+	report := askEmulator(t, srv, &contrary{rt: testkit.Transport(t), token: srv.Credentials().Token})
 	noticed := 0
 	for _, a := range report.Answers {
 		if !a.Observed() {

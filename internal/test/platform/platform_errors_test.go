@@ -14,8 +14,8 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// TestPlatformErrors has a row for each known error of the service: the request, and the
-// error values that the call's error must match. It must match no other.
+// TestPlatformErrors has a row for each known error of the service. A row contains the call
+// and the error values that its error must match. The error must not match any other.
 func TestPlatformErrors(t *testing.T) {
 	get := func(t *testing.T, c *sandbox.Client) error {
 		_, err := c.Get(t.Context(), "box", nil)
@@ -29,7 +29,7 @@ func TestPlatformErrors(t *testing.T) {
 		_, err := c.GetOrCreateDrive(t.Context(), "data", nil)
 		return err
 	}
-	// session is for calls on a session, which are not retried in another session.
+	// session makes a call of a Session, which the client does not retry in another session.
 	session := func(f func(*testing.T, *sandbox.Session) error) func(*testing.T, *sandbox.Client) error {
 		return func(t *testing.T, c *sandbox.Client) error {
 			sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true})

@@ -32,9 +32,8 @@ const (
 	stopBox   = "POST /v2/sandboxes/sessions/s1/stop"
 )
 
-// TestPlatform has a row for each difference between the service, as others
-// observed it, and its documentation or this SDK. The numbers are those of
-// docs/maintainers/platform.md.
+// TestPlatform has a row for each observed difference between the service and its
+// documentation or this SDK. The numbers are those of docs/maintainers/platform.md.
 func TestPlatform(t *testing.T) {
 	for _, row := range []struct {
 		number, what string
@@ -65,7 +64,7 @@ func TestPlatform(t *testing.T) {
 					require.NoError(t, err)
 				}
 				assert.Regexp(t, `[?&]cmdId=[A-Za-z0-9_-]{16,128}`, s.asked[1])
-				assert.Regexp(t, "^GET .*/cmd/c", s.asked[2], "the response may be another's")
+				assert.Regexp(t, "^GET .*/cmd/c", s.asked[2], "the client looks the command up, because the response may belong to another")
 				assert.NotContains(t, s.asked[3], "cmdId=", "an ID that was ignored is not tried again")
 				assert.Len(t, s.asked, 4)
 			}},
@@ -128,7 +127,7 @@ func TestPlatform(t *testing.T) {
 			r, err := sb.Stop(t.Context(), nil)
 			require.NoError(t, err)
 			assert.Equal(t, sandbox.StatusStopped, r.Session.Status)
-			require.NotNil(t, r.Snapshot, "the response came too early to report it")
+			require.NotNil(t, r.Snapshot, "the response came before the snapshot was complete")
 			assert.Equal(t, "new", r.Snapshot.ID)
 			assert.Equal(t, "new", sb.Info().CurrentSnapshotID)
 		}},
@@ -228,7 +227,7 @@ func TestPlatform(t *testing.T) {
 			_, err = sb.WaitForPort(t.Context(), 3000, &sandbox.WaitForPortOptions{HTTPClient: &http.Client{Transport: s}})
 			require.ErrorIs(t, err, sandbox.ErrStopped)
 			require.ErrorContains(t, err, "SANDBOX_STOPPED")
-			assert.Zero(t, time.Since(begun), "it is found out at once")
+			assert.Zero(t, time.Since(begun), "the call returns at once")
 		}},
 		{"11", "ports below 1024, and more than 15, are refused here", nil, nil, refusedHere(
 			sandbox.CreateOptions{Ports: []int{443}}, sandbox.CreateOptions{Ports: make([]int, 16)})},
@@ -290,7 +289,7 @@ func TestPlatform(t *testing.T) {
 			out, err := done.Stdout(t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, "ab", out)
-			assert.Equal(t, 1, s.count("POST /v2/sandboxes/sessions/s1/cmd"), "it ran once")
+			assert.Equal(t, 1, s.count("POST /v2/sandboxes/sessions/s1/cmd"), "the client starts the command once")
 		}},
 		{"16b", "a session is extended by no less than the service takes", [][2]string{
 			{getBox, strings.Replace(boxRuns, `"session":{"id":"s1",`, `"session":{"id":"s1","timeout":300000,`, 1)},
@@ -315,7 +314,7 @@ func TestPlatform(t *testing.T) {
 			require.NoError(t, err)
 			var again sandbox.NetworkPolicy
 			require.NoError(t, json.Unmarshal(data, &again))
-			require.ErrorIs(t, sb.Update(t.Context(), &sandbox.UpdateOptions{NetworkPolicy: &again}), sandbox.ErrInvalid, "nor by way of JSON")
+			require.ErrorIs(t, sb.Update(t.Context(), &sandbox.UpdateOptions{NetworkPolicy: &again}), sandbox.ErrInvalid, "the client also refuses a policy that was decoded from JSON")
 			assert.Len(t, s.asked, 1)
 		}},
 		{"19b", "rules with a response are sent in the API's form", [][2]string{{"POST /v3/sandboxes", boxRuns}}, nil,
@@ -371,7 +370,7 @@ func TestPlatform(t *testing.T) {
 				_, err = sb.Stop(t.Context(), nil)
 				require.NoError(t, err)
 			}
-			assert.Len(t, s.asked, 3, "a sandbox that keeps nothing is not waited for")
+			assert.Len(t, s.asked, 3, "Stop does not wait for the snapshot of an ephemeral sandbox")
 		}},
 		{"23", "a sandbox without a session is not found, and its name is taken", [][2]string{{getBox, `404 {"error":{"code":"not_found","message":"Named sandbox 'box' has no latest sandbox."}}`}}, nil,
 			func(t *testing.T, _ *service, c *sandbox.Client) {
@@ -423,7 +422,7 @@ func TestPlatform(t *testing.T) {
 			begun := time.Now()
 			require.NoError(t, sb.FS().Mkdir(t.Context(), "dir", 0o777))
 			assert.Len(t, s.asked, 4)
-			assert.Zero(t, time.Since(begun), "nothing is polled")
+			assert.Zero(t, time.Since(begun), "the call does not poll")
 		}},
 		{"422b", "a resume that the service does not hold back is waited for", [][2]string{
 			{getBox + " once", boxRuns}, {"POST /v2/sandboxes/sessions/s1/fs/mkdir", `422 {"error":{"code":"sandbox_snapshotting","message":"Sandbox is snapshotting."}}`},
@@ -480,7 +479,7 @@ func TestPlatform(t *testing.T) {
 				assert.Equal(t, want, s.sent(request)["mounts"], request)
 			}
 			require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{Mounts: map[string]sandbox.Mount{}, FailoverRegions: []string{}}))
-			assert.Equal(t, map[string]any{"mounts": map[string]any{}, "failoverRegions": []any{}}, s.sent("PATCH"), "empty removes them all")
+			assert.Equal(t, map[string]any{"mounts": map[string]any{}, "failoverRegions": []any{}}, s.sent("PATCH"), "an empty value removes all")
 		}},
 		{"C3", "orphaned snapshots go with the sandbox when asked", [][2]string{{"DELETE /v2/sandboxes/box", `200 {"sandbox":{"name":"box"}}`}}, nil,
 			func(t *testing.T, s *service, c *sandbox.Client) {
@@ -499,7 +498,7 @@ func TestPlatform(t *testing.T) {
 	}
 }
 
-// stopsAtOnce: a Stop that has nothing to wait for does not poll.
+// stopsAtOnce checks that Stop does not poll if it has nothing to wait for.
 func stopsAtOnce(t *testing.T, _ *service, c *sandbox.Client) {
 	sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true})
 	require.NoError(t, err)
@@ -509,7 +508,7 @@ func stopsAtOnce(t *testing.T, _ *service, c *sandbox.Client) {
 	assert.Zero(t, time.Since(begun))
 }
 
-// filesGone: a sandbox that can't be resumed exists, but its files do not.
+// filesGone checks the error for a sandbox that still exists, but whose files are gone.
 func filesGone(t *testing.T, _ *service, c *sandbox.Client) {
 	_, err := c.Get(t.Context(), "box", nil)
 	require.ErrorIs(t, err, sandbox.ErrSnapshotNotFound)
@@ -517,7 +516,7 @@ func filesGone(t *testing.T, _ *service, c *sandbox.Client) {
 	assert.NotErrorIs(t, err, sandbox.ErrNotFound)
 }
 
-// refusedHere: no request is made.
+// refusedHere checks that the client refuses the options without a request.
 func refusedHere(options ...sandbox.CreateOptions) func(*testing.T, *service, *sandbox.Client) {
 	return func(t *testing.T, s *service, c *sandbox.Client) {
 		for _, o := range options {

@@ -5,19 +5,19 @@ import (
 	"strings"
 )
 
-// Change is what a report says about a row of docs/maintainers/platform.md.
+// Change is a change to a row of docs/maintainers/platform.md that a report suggests.
 type Change struct {
-	// Row is the start of the row, or the question if there is none.
+	// Row is the beginning of the row, or the question if there is no row.
 	Row string
-	// Differs is set if the service answers differently. Otherwise the row is observed from
-	// now on.
+	// Differs is set if the service answers differently. Otherwise the row can be marked
+	// as observed.
 	Differs bool
-	// Text says which mark to change, or the actual answer.
+	// Text is the actual answer if Differs is set. Otherwise it says which mark to change.
 	Text string
 }
 
-// Changes are the rows whose marks the answers change, in the order of the
-// questions. What was observed before and still is needs no change.
+// Changes returns the changes to rows, in the order of the questions. A row that was
+// observed before, with the same answer, needs no change.
 func (r *Report) Changes() []Change {
 	var order []string
 	rows := map[string][]Answer{}

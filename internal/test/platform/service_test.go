@@ -18,15 +18,14 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 )
 
-// service plays the API with exchanges that were observed or are documented:
-// the response to a request is that of the first matching pattern, "METHOD
-// /path", optionally followed by ? and what the query must contain. Requests
-// are recorded.
+// service is an API that responds with observed or documented responses, and records the
+// requests. The first matching pattern determines the response to a request. A pattern is
+// "METHOD /path", optionally followed by "?" and a text that the query must contain.
 type service struct {
 	t         *testing.T
-	responses [][2]string // pattern, "STATUS BODY"
+	responses [][2]string // pairs of a pattern and "STATUS BODY"
 	header    http.Header
-	asked     []string // METHOD path?query
+	asked     []string // the requests, as "METHOD path?query"
 	bodies    []string
 	types     []string
 	agents    []string
@@ -65,12 +64,12 @@ func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodGet && ownCommand.MatchString(r.URL.Path) {
 		return canned.JSON(http.StatusNotFound, `{"error":{"code":"not_found","message":"Command not found"}}`), nil
 	}
-	s.t.Errorf("not expected: %s %s", asked, body)
+	s.t.Errorf("unexpected request: %s %s", asked, body)
 	return canned.JSON(418, `{}`), nil
 }
 
-// ownCommand is the path of a command with the client's ID, for a service that has given it
-// another.
+// ownCommand matches the path of a command with an ID that the client has chosen. This
+// service ignores such IDs.
 var ownCommand = regexp.MustCompile(`/cmd/c[0-9a-f]{32}$`)
 
 func (s *service) client() *sandbox.Client {
@@ -82,7 +81,7 @@ func (s *service) client() *sandbox.Client {
 	return c
 }
 
-// count counts the requests with a prefix.
+// count returns the number of requests that begin with a text.
 func (s *service) count(begin string) (n int) {
 	for _, a := range s.asked {
 		if strings.HasPrefix(a, begin) {
@@ -92,7 +91,7 @@ func (s *service) count(begin string) (n int) {
 	return n
 }
 
-// sent returns the body of the last request with a prefix.
+// sent returns the body of the last request that begins with a text.
 func (s *service) sent(begin string) (body map[string]any) {
 	for i, a := range s.asked {
 		if strings.HasPrefix(a, begin) {

@@ -17,8 +17,8 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// The steps of a walk. Its sandbox runs until the step snapshot ends the
-// session; later steps have sandboxes of their own.
+// These are the steps of a walk. The walk's sandbox runs until the step snapshots ends its
+// session. Later steps create sandboxes of their own.
 
 func (w *walk) created() {
 	info := w.sb.Info()
@@ -41,7 +41,7 @@ func (w *walk) created() {
 	w.row("unknown property", observed, "400 bad_request", w.ask("POST", w.session("/fs/mkdir"), body{"path": "x", "odd": 1}))
 	w.about = "`x-ratelimit-*`"
 	w.row("the limit of requests", observed, "1000", got.header.Get("X-Ratelimit-Limit"))
-	w.row("what is left of it", observed, "told", told(got.header.Get("X-Ratelimit-Remaining")))
+	w.row("the header with its remaining requests", observed, "present", presence(got.header.Get("X-Ratelimit-Remaining")))
 	w.about = "a token's user, team and projects"
 	w.row("the token's user", published, "200", w.ask("GET", "/v2/user", nil).status)
 	w.row("its team", published, "200", w.ask("GET", "/v2/teams/"+url.PathEscape(w.Credentials.TeamID), nil).status)
@@ -59,15 +59,15 @@ func (w *walk) created() {
 	w.row("extend the timeout", observed, "<nil>", w.sb.ExtendTimeout(w.ctx, time.Minute))
 }
 
-// told returns whether there is a text, in words.
-func told(text string) string {
+// presence returns "present", or "missing" for an empty text.
+func presence(text string) string {
 	if text == "" {
-		return "not told"
+		return "missing"
 	}
-	return "told"
+	return "present"
 }
 
-// names asks about a name that two creates use at the same time.
+// names asks what happens if two requests create a sandbox of the same name at the same time.
 func (w *walk) names() {
 	params := body{
 		"projectId": w.Credentials.ProjectID, "name": w.prefix + "twice", "tags": tags, "timeout": 60_000, "resources": body{"vcpus": 1},
@@ -90,7 +90,7 @@ func (w *walk) names() {
 	case one = <-second:
 	}
 	w.must(one.err)
-	// If this one was refused, the other is still being created.
+	// If the service has refused this request, it still carries out the other one.
 	there := w.ask("GET", w.named(w.prefix+"twice", ""), nil)
 	other = <-first
 	w.must(other.err)
@@ -145,7 +145,7 @@ func (w *walk) commands() {
 	w.row("the newest is listed first", observed, "true", w.session("/cmd/"+w.first(w.ask("GET", w.session("/cmd"), nil))) == sleeper)
 }
 
-// processes asks about the process of a command.
+// processes asks about properties of a command's process.
 func (w *walk) processes() {
 	w.about = "commands run with umask 022"
 	w.row("umask", assumed, "0022, exit code 0", w.sh("umask", nil))
@@ -176,7 +176,7 @@ func (w *walk) processes() {
 		w.sh(fmt.Sprintf("kill -0 %s && echo there", pidOf(w.sh("sleep 300 >/dev/null 2>&1 & echo $!", nil))), nil))
 }
 
-// children asks about the output of a command whose children keep it open.
+// children asks when the output of a command ends if the command's children keep it open.
 func (w *walk) children() {
 	w.about = "a command ends with its process"
 	begun := time.Now()
@@ -193,8 +193,9 @@ func pidOf(output string) string {
 	return pid
 }
 
-// server responds with a few headers of the request, closes each connection, or listens on
-// the sandbox's loopback. It creates a file once it listens.
+// server is a program that responds with a few headers of the request, closes each
+// connection, or listens on the sandbox's loopback, depending on its arguments. It creates
+// a file once it listens.
 const server = `
 import http.server, socket, sys
 kind, port = sys.argv[1], int(sys.argv[2])
@@ -223,7 +224,7 @@ if kind == 'close':
 s.serve_forever()
 `
 
-// The headers that a visit of a route sends.
+// The path and the headers of a request to a port of the sandbox.
 const (
 	oddPath     = "/a%2Fb;c/~%7e/%C3%A9/?q=+%20&&=%00"
 	originalFor = "192.0.2.1"
@@ -269,17 +270,17 @@ func (w *walk) routes() {
 	}
 }
 
-// first returns the ID of the first command of a list.
+// first returns the ID of the first command in a list.
 func (w *walk) first(r reply) string {
 	list, _ := r.body["commands"].([]any)
 	if len(list) == 0 {
-		w.must(errors.New("no command is listed"))
+		w.must(errors.New("the list has no command"))
 	}
 	command, _ := list[0].(map[string]any)
 	return fmt.Sprint(command["id"])
 }
 
-// ends checks commands that have ended.
+// ends asks about commands that have ended.
 func (w *walk) ends() {
 	over := w.start("echo done; exit 7", nil)
 	logs := w.ask("GET", over+"/logs", nil)
@@ -333,7 +334,7 @@ func (w *walk) stdin() {
 	w.row("the end", published, "200", write(body{"offset": 3, "close": true}))
 	w.row("the end of a command that got all", published, "0", w.waited(reader))
 
-	// A command that continues after its input has ended.
+	// Start a command that continues after its input has ended.
 	reader = w.start("cat; sleep 300", body{"attachStdin": true})
 	w.row("data with the end", published, "200", write(body{"data": "YWJj", "offset": 0, "close": true}))
 	w.about = "… `conflict` (409)"
@@ -346,7 +347,7 @@ func (w *walk) stdin() {
 	w.ask("POST", deaf+"/kill", body{"signal": 9})
 }
 
-// archive returns a compressed tar archive of one file.
+// archive returns a compressed tar archive with one file.
 func (w *walk) archive(name, content string) []byte {
 	var data bytes.Buffer
 	zip := gzip.NewWriter(&data)
@@ -396,7 +397,7 @@ func (w *walk) policy() {
 	}
 	w.about = "impossible names in policies"
 	w.row("the domain a..b", assumed, "400", set(body{"allow": []string{"a..b"}}).status)
-	// Whether rules of the form allow are accepted, and the error for an invalid one.
+	// Ask whether the service accepts rules in the field "allow", and how it refuses an invalid one.
 	rule := func(match body) body {
 		return body{"allow": body{"a.example": []body{{"match": match, "transform": []body{{"headers": body{"x-a": "b"}}}}}}}
 	}
@@ -413,7 +414,7 @@ func (w *walk) policy() {
 }
 
 func (w *walk) settings() {
-	// {"A":"…"} has 8 bytes around the value.
+	// The JSON of the environment, {"A":"…"}, has 8 bytes in addition to the value.
 	update := func(size int) reply {
 		return w.ask("PATCH", w.named(w.sb.Name(), ""), body{"env": body{"A": strings.Repeat("x", size-8)}})
 	}
@@ -441,7 +442,7 @@ func (w *walk) snapshots() {
 	w.must(w.sb.WriteFiles(w.ctx, []sandbox.File{{Path: "kept", Content: []byte("kept")}}, nil))
 	taken := w.ask("POST", w.session("/snapshot"), body{"expiration": (24 * time.Hour).Milliseconds()})
 	w.row("snapshot", observed, "201 created snapshotting", fmt.Sprint(taken, " ", taken.at("snapshot", "status"), " ", taken.at("session", "status")))
-	_, err := w.sb.Stop(w.ctx, nil) // waits for the end
+	_, err := w.sb.Stop(w.ctx, nil) // waits until the session has ended
 	w.row("stop of the session that it ended", observed, "<nil>", err)
 	w.row("a command of a session that has ended", observed, "410 sandbox_stopped",
 		w.ask("POST", w.session("/cmd"), body{"command": "true", "args": []string{}, "env": body{}, "sudo": false}))
@@ -467,7 +468,7 @@ func (w *walk) snapshots() {
 	w.row("create from it", published, "410 snapshot_not_found", w.from(id, nil))
 	w.row("create from an unknown one", published, "404", w.from("snap_none", nil).status)
 
-	// The fork's own files, saved and deleted.
+	// Save the fork's own files, and delete them.
 	_, err = forked.Stop(w.ctx, nil)
 	w.must(err)
 	own := forked.Info().CurrentSnapshotID
@@ -478,7 +479,7 @@ func (w *walk) snapshots() {
 	w.row("… by the client", observed, "true", errors.Is(err, sandbox.ErrSnapshotNotFound))
 }
 
-// from requests a sandbox from a snapshot, which should be refused.
+// from requests a sandbox from a snapshot, which the service should refuse.
 func (w *walk) from(snapshot string, more body) reply {
 	params := body{
 		"projectId": w.Credentials.ProjectID, "name": w.prefix + "refused", "tags": tags, "timeout": 60_000, "resources": body{"vcpus": 1},
@@ -488,7 +489,7 @@ func (w *walk) from(snapshot string, more body) reply {
 	return w.ask("POST", "/v3/sandboxes", params)
 }
 
-// heirs asks about a sandbox from a snapshot, and about its fork, which it returns.
+// heirs asks about a sandbox from a snapshot and about the fork of this sandbox. It returns the fork.
 func (w *walk) heirs(id string) *sandbox.Sandbox {
 	second, err := w.client.Create(w.ctx, &sandbox.CreateOptions{
 		Name: w.prefix + "second", VCPUs: 1, Timeout: time.Minute, Tags: tags, Source: sandbox.SnapshotSource{SnapshotID: id}, SnapshotExpiration: 24 * time.Hour,
@@ -515,7 +516,7 @@ func (w *walk) heirs(id string) *sandbox.Sandbox {
 	w.must(err)
 	w.about = ""
 	w.row("what the source's stop has saved", observed, "more", string(data))
-	// A resume is delayed until the previous session has ended, and has its files.
+	// A resume waits until the previous session has ended, and then contains its files.
 	w.must(second.FS().WriteFile(w.ctx, "kept", []byte("last"), 0o644))
 	_, err = second.Stop(w.ctx, &sandbox.StopOptions{NoWait: true})
 	w.must(err)

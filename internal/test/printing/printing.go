@@ -1,5 +1,5 @@
-// Package printing prints values of a module's public types in every way that programs do,
-// and fails for secrets in the output.
+// Package printing tests that values of a module's public types do not show secrets, in
+// whatever way a program prints them.
 package printing
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// Mark is the secret that is planted wherever a type may hold one.
+// Mark is the text that the tests put into each field that may contain a secret.
 const Mark = "PLANTED-SECRET"
 
 const project = "github.com/go-vercel/sandbox"
@@ -37,16 +37,16 @@ const project = "github.com/go-vercel/sandbox"
 // module is a module of the project.
 type module struct {
 	path     string
-	packages map[string]string // the public ones and their folders, by path
+	packages map[string]string // the folders of the public packages, by import path
 }
 
-// ours reports whether this test checks the types of a package. It includes the project's
-// other modules, whose types may be fields.
+// ours reports whether this test checks the types of a package. It also checks the types of
+// the project's other modules, because fields may have these types.
 func (m *module) ours(pkg string) bool {
 	return m.packages[pkg] != "" || strings.HasPrefix(pkg+"/", project+"/") && !strings.Contains(pkg+"/", "/internal/")
 }
 
-// find returns the module in a folder, with all packages that users can import.
+// find returns the module in a folder, with the packages that users can import.
 func find(t testing.TB, dir string) *module {
 	text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	require.NoError(t, err)
@@ -70,27 +70,27 @@ func find(t testing.TB, dir string) *module {
 	return m
 }
 
-// Module is a module whose exported types are printed.
+// Module is a module whose exported types the tests print.
 type Module struct {
 	Dir string
 	// Roots are the types that can't be reached through a field or method of another type.
 	// The test fails if one is missing.
 	Roots []reflect.Type
-	// Open are types whose fields have names like those of secrets, but may be printed.
+	// Open are types with fields that are named like secrets, but may be printed.
 	Open []reflect.Type
-	// Whole is set if the JSON of values has to be complete.
+	// Whole is set if the JSON of a value must contain all of its fields.
 	Whole bool
 }
 
-// Types returns the types of all packages that users can import, by package, from
-// the module's root, and name.
+// Types returns the exported types of all packages that users can import. A key consists of
+// the package's path below the module and the type's name.
 func (mod Module) Types(t *testing.T) map[string]reflect.Type {
 	t.Helper()
 	return find(t, mod.Dir).types(t, mod.Roots)
 }
 
-// Print fills a value of each type and prints it. A field whose name looks like that of a
-// secret needs a tag that says how it is printed.
+// Print fills a value of each type and prints it. A field that is named like a secret needs
+// a tag that says how to print it.
 func (mod Module) Print(t *testing.T) {
 	t.Helper()
 	m := find(t, mod.Dir)
@@ -112,7 +112,7 @@ func (mod Module) Print(t *testing.T) {
 	}
 }
 
-// types returns all exported types with fields.
+// types returns all exported types that have fields.
 func (m *module) types(t *testing.T, roots []reflect.Type) map[string]reflect.Type {
 	found := map[string]reflect.Type{}
 	seen := map[reflect.Type]bool{}
@@ -160,14 +160,13 @@ func (m *module) types(t *testing.T, roots []reflect.Type) map[string]reflect.Ty
 		for _, name := range exportedTypes(t, dir) {
 			name = strings.TrimPrefix(pkg, m.path) + "." + name
 			_, ok := found[name]
-			assert.True(t, ok, "%s: add it to the roots", name)
+			assert.True(t, ok, "%s can't be reached from another type: add it to Roots", name)
 		}
 	}
 	return found
 }
 
-// exportedTypes returns the names of a package's exported structs, maps and
-// slices.
+// exportedTypes returns the names of a package's exported structs, maps and slices.
 func exportedTypes(t testing.TB, dir string) (names []string) {
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
@@ -200,8 +199,8 @@ func exportedTypes(t testing.TB, dir string) (names []string) {
 // sensitive matches names of fields that hold secrets.
 var sensitive = regexp.MustCompile(`(?i)token|password|secret|^private$|^env$`)
 
-// plant fills a value, including unexported fields: with the mark wherever
-// there may be a secret, and with other text elsewhere.
+// plant fills a value, including its unexported fields. Fields that may contain a secret
+// get Mark, and others get another text.
 func (m *module) plant(v reflect.Value, secret bool, depth int) {
 	if depth > 6 {
 		return
@@ -265,12 +264,12 @@ func (m *module) plantField(v reflect.Value, field reflect.StructField, secret b
 	}
 }
 
-// waysToPrint returns a value's output in every way in which programs may print it,
-// deliberately or not.
+// waysToPrint prints a value in all ways in which programs may print it, on purpose or by
+// accident, and returns the outputs by the names of the ways.
 func waysToPrint(v any) map[string]string {
 	shown := map[string]string{}
 	try := func(way string, print func() string) {
-		defer func() { _ = recover() }() // a panic shows nothing
+		defer func() { _ = recover() }() // a way that panics shows no secret
 		shown[way] = print()
 	}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x", "%X", "%t", "%5.2v"} {
@@ -291,8 +290,8 @@ func waysToPrint(v any) map[string]string {
 	return shown
 }
 
-// Hidden prints a value that contains Mark in all ways, alone and inside other values, and
-// fails if Mark shows.
+// Hidden prints a value that contains Mark in all ways, alone and inside other values. The
+// test fails if an output contains Mark.
 func (mod Module) Hidden(t *testing.T, name string, v any) {
 	t.Helper()
 	rv := reflect.ValueOf(v)
@@ -305,8 +304,8 @@ func (mod Module) Hidden(t *testing.T, name string, v any) {
 	inside := map[string]any{
 		"alone": v, "in a field": typed.Interface(), "in a list": list.Interface(), "in a map": table.Interface(), "as any": struct{ V any }{v},
 	}
-	// A handle that is redacted only through its pointer contains a lock, and vet reports
-	// copies of it.
+	// Don't print the values of handles whose Format method has a pointer receiver. They
+	// contain a lock, so programs don't copy them: vet would report it.
 	formatter := reflect.TypeFor[fmt.Formatter]()
 	if rv.Kind() == reflect.Pointer && !rv.IsNil() && (rv.Elem().Type().Implements(formatter) || !rv.Type().Implements(formatter)) {
 		inside["by value"] = rv.Elem().Interface()

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestImportRules: the imports between the packages of this module are those of
-// testdata/imports.txt, and lead down in it. A package without a line imports none.
-// Without this test the client linked code that only the emulator or a tool needs.
+// TestImportRules: each package imports exactly the packages of this module that its line in
+// testdata/imports.txt lists, and their lines are below its own. A package without a line
+// imports none. So the client does not link code that only the emulator or a tool needs.
 func TestImportRules(t *testing.T) {
 	t.Parallel()
 	atRoot(t)
@@ -40,7 +40,7 @@ func TestImportRules(t *testing.T) {
 	}
 
 	list := exec.Command("go", "list", "-json=ImportPath,Imports", "./...")
-	list.Env = append(list.Environ(), "GOOS=linux") // elsewhere the emulator imports less
+	list.Env = append(list.Environ(), "GOOS=linux") // on other systems, the emulator imports fewer packages
 	out, err := list.Output()
 	require.NoError(t, err)
 	short := func(path string) string {
@@ -57,7 +57,7 @@ func TestImportRules(t *testing.T) {
 		require.NoError(t, dec.Decode(&pkg))
 		name := short(pkg.ImportPath)
 		if strings.HasPrefix(name, "examples") || strings.HasPrefix(name, "docs") {
-			continue // users of the rest
+			continue // these packages may import all others
 		}
 		imported := []string{}
 		for _, path := range pkg.Imports {
@@ -69,7 +69,7 @@ func TestImportRules(t *testing.T) {
 		delete(allowed, name)
 	}
 	assert.Empty(t, allowed, "internal/test/project/testdata/imports.txt lists packages that don't exist: remove their lines")
-	// The dependencies of the heavy modules stay out of the root module.
+	// The root module must not depend on the modules that only the other modules need.
 	sum, err := os.ReadFile("go.sum")
 	require.NoError(t, err)
 	for _, heavy := range []string{"go.temporal.io/", "github.com/spf13/cobra", "github.com/modelcontextprotocol/"} {

@@ -1,3 +1,3 @@
-// Package project tests the repository as a whole: what its packages import,
-// what its documents say, and what the official client has that this one lacks.
+// Package project tests the repository as a whole: the imports of its packages, the programs
+// and links of its documents, and the table that compares it with the official client.
 package project

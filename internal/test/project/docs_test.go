@@ -20,9 +20,9 @@ import (
 )
 
 var (
-	// goBlock matches a block, and the block with its output, if that follows.
+	// goBlock matches a block of Go, and the block with its output if one follows.
 	goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$(?:\n\n^```\n(.*?)^```$)?")
-	// imports are the packages that a fragment may use without importing them.
+	// imports maps the names of packages that a fragment may use without importing them to their paths.
 	imports = map[string]string{
 		"context": "context", "errors": "errors", "fmt": "fmt", "io": "io", "fs": "io/fs", "json": "encoding/json", "log": "log",
 		"http": "net/http", "httputil": "net/http/httputil", "url": "net/url", "os": "os", "regexp": "regexp", "slog": "log/slog", "slices": "slices", "strings": "strings", "time": "time",
@@ -31,10 +31,10 @@ var (
 	}
 )
 
-// ofAnotherModule are documents that other modules test.
+// ofAnotherModule lists the documents that the tests of other modules check.
 var ofAnotherModule = map[string]bool{"docs/durable.md": true, "docs/durable-service.md": true, "docs/cli.md": true}
 
-// pages returns the pages of docs, with those for maintainers.
+// pages returns the pages of docs, including those for maintainers.
 func pages(t *testing.T) []string {
 	t.Helper()
 	var all []string
@@ -47,13 +47,13 @@ func pages(t *testing.T) []string {
 	return all
 }
 
-// program is a block that is a whole program, and its output according to the document.
+// program is a block that is a complete program, with its output according to the document.
 type program struct{ name, code, output string }
 
-// TestDocs compiles every block of Go in the documents: a block without a package
-// clause is declarations, or a part of a function that has a context, a sandbox and
-// a client. It runs the whole programs on the emulator, and compares their output
-// with the document.
+// TestDocs compiles every block of Go in the documents. A block without a package clause
+// consists of declarations, or of statements of a function with a context, a sandbox and a
+// client. The test runs complete programs on the emulator, and compares their output with
+// the document.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	atRoot(t)
@@ -83,8 +83,8 @@ func TestDocs(t *testing.T) {
 		}
 	}
 	require.GreaterOrEqual(t, len(programs), 7)
-	// All blocks become one program: compiling and linking each would take longer than the
-	// rest of the test.
+	// Combine all blocks to one program, because compiling and linking each of them would
+	// take longer than the rest of the test.
 	var all strings.Builder
 	all.WriteString("package documents\n\nimport (\n\t\"os\"\n\t\"testing\"\n\n\t_ \"example.com/importer/fragments\"\n)\n\nfunc TestMain(*testing.M) {\n\tname := os.Args[1]\n\tos.Args = os.Args[:1]\n\tswitch name {\n")
 	for _, p := range programs {
@@ -105,8 +105,8 @@ func TestDocs(t *testing.T) {
 			}
 			require.NotEmpty(t, p.output, "the document shows no output of this program: put it into a block behind the program")
 			srv := sandboxtest.New(t, nil)
-			if strings.Contains(p.code, "Ports:") && !srv.Enforces().Policies { // policies need such networks
-				needs.Missing(t, "sandboxes with networks of their own, so that nobody else has the port")
+			if strings.Contains(p.code, "Ports:") && !srv.Enforces().Policies { // ports are the machine's, unless sandboxes have networks of their own
+				needs.Missing(t, "sandboxes with networks of their own, so that no other program uses the port")
 			}
 			cmd := exec.CommandContext(t.Context(), bin, p.name)
 			cmd.Dir = t.TempDir()
@@ -133,8 +133,8 @@ var (
 	topLevel      = regexp.MustCompile(`(?m)^(?:func|type|var|const) (\w+)`)
 )
 
-// joined turns a program into a file of a package with other programs: it appends the
-// program's name to the names that it declares.
+// joined turns a program into a file of a package that contains other programs, too. It
+// appends the program's name to all names that the program declares.
 func joined(code, name string) string {
 	code = packageClause.ReplaceAllString(code, "package documents\n")
 	own := map[string]bool{}
@@ -182,14 +182,14 @@ func fragment(code string) string {
 	return b.String() + "}\n"
 }
 
-// varying replaces what varies between runs: command IDs and durations.
+// varying replaces the command IDs and durations in an output, which vary between runs.
 func varying(output string) string {
 	output = regexp.MustCompile(`\bc[0-9a-f]{32}\b`).ReplaceAllString(output, "ID")
 	return regexp.MustCompile(`\b[0-9.]+(ms|s)\b`).ReplaceAllString(output, "TIME")
 }
 
-// TestDocsLinks: links within the repository have a target, including the heading, and
-// every page of docs is in the index.
+// TestDocsLinks: the target of each link within the repository exists, including its
+// heading, and docs/README.md links to every page of docs.
 func TestDocsLinks(t *testing.T) {
 	t.Parallel()
 	atRoot(t)
@@ -236,8 +236,7 @@ func TestDocsLinks(t *testing.T) {
 	}
 }
 
-// headings returns the anchors that GitHub generates for the headings of a
-// document.
+// headings returns the anchors that GitHub generates for the headings of a document.
 func headings(text string) []string {
 	var names []string
 	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
@@ -248,8 +247,8 @@ func headings(text string) []string {
 	return names
 }
 
-// importingModule creates a module in a temporary folder that imports this one,
-// with the same requirements, so that nothing needs to be downloaded.
+// importingModule creates a module that imports this one, in a temporary folder. It has the
+// same requirements as this one, so that the go command does not download anything.
 func importingModule(t *testing.T) string {
 	t.Helper()
 	here, err := os.Getwd()

@@ -16,8 +16,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestImporter checks what a program links that imports the client, and each night builds,
-// tests and runs one in another module, without network.
+// TestImporter checks which modules a program links if it imports the client. With
+// SANDBOX_SLOW=1 it also builds, tests and runs a program in another module, without
+// network.
 func TestImporter(t *testing.T) {
 	t.Parallel()
 	atRoot(t)
@@ -39,13 +40,13 @@ func TestImporter(t *testing.T) {
 		require.NoError(t, err, "go %s\n%s", strings.Join(args, " "), out)
 		return string(out)
 	}
-	// By day the programs of TestDocs show that other modules can use this one.
+	// Otherwise the programs of TestDocs show that other modules can use this one.
 	if needs.Slow() {
 		assert.Contains(t, run("run", "."), "hello from a stranger, gone: true\n")
 		run("test", "-vet=off", ".")
 	}
 
-	// Seven modules, as the README says, without terminals, JWT verifiers and test helpers.
+	// The client needs seven modules, as the README says, and none for terminals, JWTs and tests.
 	var modules, deps []string
 	for line := range strings.Lines(run("list", "-deps", "-f", "{{.ImportPath}} {{with .Module}}{{.Path}}{{end}}", "github.com/go-vercel/sandbox")) {
 		name, module, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
@@ -65,8 +66,9 @@ func TestImporter(t *testing.T) {
 	}
 }
 
-// TestModulesOfAdopters: each module that an importer's go.sum may get from ours has a
-// row that says who imports it and whether it can go.
+// TestModulesOfAdopters: docs/maintainers/architecture.md has a row for each module that may
+// get into the go.sum of a program that imports this module. The row says which package
+// imports it and whether it can be removed.
 func TestModulesOfAdopters(t *testing.T) {
 	t.Parallel()
 	atRoot(t)

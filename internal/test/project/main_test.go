@@ -14,9 +14,10 @@ import (
 
 func TestMain(m *testing.M) { testmain.Main(m) }
 
-// atRoot changes to the root of the repository, and reads the directory, so that go test
-// does not use cached results: these tests, and programs that they run, depend on all
-// files. Each test calls it, because go test does not notice accesses by TestMain.
+// atRoot changes to the root of the repository. It also accesses all files, so that go test
+// does not use a cached result if one has changed: these tests, and the programs that they
+// run, depend on all files. Each test calls it, because go test does not notice accesses by
+// TestMain.
 func atRoot(t *testing.T) {
 	t.Helper()
 	require.NoError(t, toRoot())
@@ -30,7 +31,7 @@ var toRoot = sync.OnceValue(func() error {
 		if err == nil && d.IsDir() && d.Name() == ".git" {
 			return filepath.SkipDir
 		}
-		_, _ = os.Stat(path) // an access that go test notices
+		_, _ = os.Stat(path) // go test notices this access
 		return err
 	})
 })

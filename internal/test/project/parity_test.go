@@ -17,27 +17,27 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// jsModulesEnv names the node_modules folder that holds the official SDK.
+// jsModulesEnv names the variable with the node_modules folder of the official SDK.
 const jsModulesEnv = "SANDBOX_JS_MODULES"
 
-// declarationFiles are the package's declarations that users see: those that
-// its index exports, and the types of their members.
+// declarationFiles are the .d.ts files that matter to users: they declare the types that the
+// index exports, and the types of their members.
 var declarationFiles = []string{
 	"sandbox", "session", "snapshot", "drive", "command", "filesystem", "sandbox-user", "network-policy", "proxy",
 	"api-client/api-error", "utils/paginator", "execution-context",
 }
 
-// notPublic are declarations in those files that users can't name, and that only repeat
+// notPublic lists the declarations in these files that users can't name and that only repeat
 // others.
 var notPublic = []string{"SandboxHandle", "Options", "HasPagination", "ItemOf", "WriteFileData", "RuntimeOrImage"}
 
-// TestParity checks testdata/parity.tsv: every public member of the official SDK has a
-// row, and every Go symbol in it exists, in its notes as well.
+// TestParity checks testdata/parity.tsv: it has a row for every public member of the
+// official SDK, and every Go symbol in its rows and notes exists.
 func TestParity(t *testing.T) {
 	atRoot(t)
 	rows, notes := parityRows(t)
 	symbols := goSymbols(t, map[string]string{"": ".", "proxy": "proxy"})
-	members := map[string]bool{} // the last parts of the symbols' names
+	members := map[string]bool{} // the names of the symbols without their types
 	for s := range symbols {
 		members[s[strings.LastIndexByte(s, '.')+1:]] = true
 	}
@@ -57,7 +57,7 @@ func TestParity(t *testing.T) {
 	}
 
 	modules := os.Getenv(jsModulesEnv)
-	// A folder with both versions has the newer one under a separate name.
+	// If the folder contains two versions, the newer one has this name.
 	dist := filepath.Join(modules, "vercel-sandbox-3", "dist")
 	if _, err := os.Stat(dist); err != nil {
 		dist = filepath.Join(modules, "@vercel", "sandbox", "dist")
@@ -91,11 +91,11 @@ func TestParity(t *testing.T) {
 	}
 }
 
-// noted matches the Go symbols of a note: Type.Member, or `Name`.
+// noted matches the Go symbols in a note, which have the form Type.Member or `Name`.
 var noted = regexp.MustCompile("`[A-Z]\\w+`|\\b[A-Z]\\w*\\.[A-Z]\\w*")
 
-// parityRows reads the table of JavaScript members and their Go symbols, and its
-// notes. A row without a symbol has a note with the reason.
+// parityRows reads the table, which maps JavaScript members to Go symbols, and its notes. A
+// row without a symbol has a note with the reason.
 func parityRows(t *testing.T) (rows map[string][]string, notes []string) {
 	text, err := os.ReadFile("testdata/parity.tsv")
 	require.NoError(t, err)
@@ -103,7 +103,7 @@ func parityRows(t *testing.T) (rows map[string][]string, notes []string) {
 	for line := range strings.Lines(string(text)) {
 		member, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
 		if member == "JavaScript" {
-			continue // the heading
+			continue // this is the heading
 		}
 		named, note, _ := strings.Cut(rest, "\t")
 		var symbols []string
@@ -128,7 +128,7 @@ var (
 	memberName  = regexp.MustCompile(`^(\[[\w.]+\]|[\w$]+)`)
 )
 
-// exportedNames reads the names that index.d.ts exports.
+// exportedNames returns the names that index.d.ts exports.
 func exportedNames(text string) []string {
 	var out []string
 	for _, m := range exports.FindAllStringSubmatch(text, -1) {
@@ -141,9 +141,9 @@ func exportedNames(text string) []string {
 	return out
 }
 
-// declaredMembers returns the names that a .d.ts file declares: Type, and
-// Type.member for each public member. The fields of listed items and of
-// update's parameter count as members.
+// declaredMembers returns the names that a .d.ts file declares: Type, and Type.member for
+// each public member. Members include the fields of listed items and of the parameter of
+// update.
 func declaredMembers(text string) []string {
 	const internal = "@internal "
 	text = comment.ReplaceAllStringFunc(text, func(c string) string {
@@ -189,7 +189,7 @@ func declaredMembers(text string) []string {
 
 type member struct{ name, text string }
 
-// members splits the body of a declaration.
+// members splits the body of a declaration into its members.
 func members(body string) []member {
 	var out []member
 	for body = strings.TrimSpace(body); body != ""; body = strings.TrimSpace(body) {
@@ -214,7 +214,7 @@ func members(body string) []member {
 	return out
 }
 
-// fields returns the names inside inline types: the items of a listing, and the
+// fields returns the fields of a member's inline type, for the items of a listing and the
 // parameter of update.
 func (m member) fields() []string {
 	var body string
@@ -278,8 +278,8 @@ func statement(s string) string {
 	return s
 }
 
-// goSymbols returns the exported names of packages: Name, Type.Method and
-// Type.Field, with the prefix "pkg." for packages other than this one.
+// goSymbols returns the exported names of packages: Name, Type.Method and Type.Field. Names
+// of packages other than the root have the package's name and a dot as prefix.
 func goSymbols(t *testing.T, dirs map[string]string) map[string]bool {
 	symbols := map[string]bool{}
 	for pkg, dir := range dirs {
@@ -314,8 +314,8 @@ func goSymbols(t *testing.T, dirs map[string]string) map[string]bool {
 	return symbols
 }
 
-// declared returns the names that a declaration exports, and records embedded
-// types.
+// declared returns the names that a declaration exports, and adds its embedded types to
+// embedded.
 func declared(decl ast.Decl, embedded map[string][]string) []string {
 	var out []string
 	switch d := decl.(type) {

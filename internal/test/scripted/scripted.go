@@ -1,7 +1,7 @@
-// Package scripted has a fake language model that uses the tools of package agent: it
-// writes a program, runs it, sees it fail, fixes it, serves it and shows the URL. Its
-// sandbox is stopped halfway. Every adapter is tested with it, and the model must see the
-// same through each.
+// Package scripted has a fake language model that uses the tools of package agent. The
+// model writes a program, runs it, sees it fail, fixes it, serves it and shows the URL. Its
+// sandbox is stopped halfway. The tests of each adapter use this model, which must get the
+// same results through all of them.
 package scripted
 
 import (
@@ -28,7 +28,7 @@ type Call struct {
 // Model is the scripted model. It is not safe for concurrent use.
 type Model struct {
 	t       *testing.T
-	stop    func() // stops the sandbox; the model does not know
+	stop    func() // stops the sandbox halfway, through another client
 	port    int
 	step    int
 	id, url string
@@ -55,8 +55,8 @@ var (
 	address   = regexp.MustCompile(`https?://\S+`)
 )
 
-// Next returns the model's next call after a result, which is empty at first. It returns
-// false when the model is done.
+// Next returns the model's next call, after the result of the previous one. The first
+// result is empty. Next returns false when the model is done.
 func (m *Model) Next(result string) (Call, bool) {
 	if m.step > 0 {
 		m.seen = append(m.seen, result)
@@ -100,7 +100,7 @@ func (m *Model) Next(result string) (Call, bool) {
 // Last returns the model's last message.
 func (m *Model) Last() string { return "It is served at " + m.url }
 
-// Transcript returns the results that the model has seen, without what varies between runs.
+// Transcript returns the results that the model has seen, without the parts that vary between runs.
 func (m *Model) Transcript() []string {
 	list := make([]string, 0, len(m.seen))
 	for _, text := range m.seen {
@@ -110,7 +110,7 @@ func (m *Model) Transcript() []string {
 	return list
 }
 
-// Start returns a model and its tools, in a new sandbox.
+// Start returns a model, and its tools for a new sandbox.
 func Start(t *testing.T) (*Model, *agent.Toolset) {
 	t.Helper()
 	needs.Programs(t, "python3", "bash")
@@ -121,7 +121,7 @@ func Start(t *testing.T) (*Model, *agent.Toolset) {
 	return &Model{t: t, port: port, stop: func() { testkit.StopElsewhere(t, srv, sb) }}, tools
 }
 
-// Play makes the model's calls through a function that returns their results.
+// Play passes the model's calls to a function, and its results to the model.
 func (m *Model) Play(call func(tool string, args json.RawMessage) string) {
 	m.t.Helper()
 	for next, more := m.Next(""); more; {
@@ -131,7 +131,7 @@ func (m *Model) Play(call func(tool string, args json.RawMessage) string) {
 	}
 }
 
-// Directly returns the transcript of a model without an adapter.
+// Directly returns the transcript of a model that calls the tools without an adapter.
 func Directly(t *testing.T) []string {
 	t.Helper()
 	m, tools := Start(t)

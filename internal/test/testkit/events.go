@@ -8,7 +8,7 @@ import (
 	"github.com/go-vercel/sandbox/observe"
 )
 
-// Events is an [observe.Observer] that keeps the events that have ended.
+// Events is an [observe.Observer] that records ended events.
 type Events struct {
 	mu    sync.Mutex
 	begun int
@@ -30,7 +30,7 @@ func (r *Events) End(_ context.Context, e observe.Event) {
 	r.ended = append(r.ended, e)
 }
 
-// Ended returns the events that have ended, in order, or only those of the given kinds.
+// Ended returns the ended events of the given kinds, or of all kinds, in the order of their ends.
 func (r *Events) Ended(kinds ...observe.Kind) []observe.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -39,7 +39,7 @@ func (r *Events) Ended(kinds ...observe.Kind) []observe.Event {
 	})
 }
 
-// Open returns the number of events that have begun and not ended.
+// Open returns the number of events that have begun but not ended.
 func (r *Events) Open() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Gateway is a transport between a client and the emulator. Its function may respond in
-// place of the emulator.
+// Gateway is a transport between a client and the emulator. A test sets a function, which
+// may respond in place of the emulator.
 type Gateway struct {
 	Next http.RoundTripper
 	mu   sync.Mutex
@@ -36,15 +36,14 @@ func (g *Gateway) RoundTrip(req *http.Request) (*http.Response, error) {
 	return via(req, g.Next)
 }
 
-// Set sets the function. With nil all requests pass.
+// Set sets the function. If it is nil, all requests go to the emulator.
 func (g *Gateway) Set(via func(*http.Request, http.RoundTripper) (*http.Response, error)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.via = via
 }
 
-// ShiftDate returns a function for [Gateway.Set] that shifts the Date of every response by
-// d.
+// ShiftDate returns a function for [Gateway.Set] that adds d to the Date of every response.
 func ShiftDate(d time.Duration) func(*http.Request, http.RoundTripper) (*http.Response, error) {
 	return func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
@@ -55,7 +54,7 @@ func ShiftDate(d time.Duration) func(*http.Request, http.RoundTripper) (*http.Re
 	}
 }
 
-// AsPending changes the session in a response to pending.
+// AsPending changes the session's status in a response to pending.
 func AsPending(resp *http.Response) error {
 	var body map[string]any
 	err := json.NewDecoder(resp.Body).Decode(&body)
@@ -68,14 +67,14 @@ func AsPending(resp *http.Response) error {
 	return err
 }
 
-// Behind returns a sandbox whose client goes through a gateway, and a handle of the same
-// sandbox without the gateway.
+// Behind returns a sandbox whose client uses a gateway, and a handle of the same sandbox
+// whose client does not.
 func Behind(t *testing.T, opts sandbox.ClientOptions, create *sandbox.CreateOptions) (*sandboxtest.Server, *Gateway, *sandbox.Sandbox, *sandbox.Sandbox) {
 	t.Helper()
 	return behindOf(t, sandboxtest.New(t, nil), opts, create)
 }
 
-// LightBehind is Behind with [LightServer].
+// LightBehind is like Behind, but uses [LightServer].
 func LightBehind(t *testing.T, opts sandbox.ClientOptions, create *sandbox.CreateOptions) (*sandboxtest.Server, *Gateway, *sandbox.Sandbox, *sandbox.Sandbox) {
 	t.Helper()
 	return behindOf(t, LightServer(t), opts, create)
@@ -100,13 +99,13 @@ func IsRun(req *http.Request) bool {
 // IsLogs reports whether a request reads a log.
 func IsLogs(req *http.Request) bool { return strings.HasSuffix(req.URL.Path, "/logs") }
 
-// IsLook reports whether a request gets a command.
+// IsLook reports whether a request looks up a command.
 func IsLook(req *http.Request) bool {
 	_, id, ok := strings.Cut(req.URL.Path, "/cmd/")
 	return req.Method == http.MethodGet && ok && !strings.Contains(id, "/")
 }
 
-// CleanCut returns a body that ends without an error after a number of bytes.
+// CleanCut returns the body up to a number of bytes. It then ends without an error.
 func CleanCut(body io.ReadCloser, after int64) io.ReadCloser {
 	return struct {
 		io.Reader
@@ -114,7 +113,7 @@ func CleanCut(body io.ReadCloser, after int64) io.ReadCloser {
 	}{io.LimitReader(body, after), body}
 }
 
-// FirstRecord returns a body that ends without an error after the first record.
+// FirstRecord returns the body up to the end of its first record. It then ends without an error.
 func FirstRecord(body io.ReadCloser) io.ReadCloser {
 	pr, pw := io.Pipe()
 	go func() {
@@ -122,7 +121,7 @@ func FirstRecord(body io.ReadCloser) io.ReadCloser {
 		if err == nil {
 			_, err = io.WriteString(pw, line)
 		}
-		pw.CloseWithError(err) // nil is io.EOF
+		pw.CloseWithError(err) // with nil, the reader gets io.EOF
 		body.Close()
 	}()
 	return pr

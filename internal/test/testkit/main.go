@@ -7,8 +7,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testmain"
 )
 
-// Main runs the tests of a package, several per core, and fails if a goroutine
-// is leaked. TestMain calls it.
+// Main runs the tests of a package, several per core. The run fails if a test leaks a
+// goroutine. TestMain calls it.
 func Main(m goleak.TestingM) {
 	needs.Overlap()
 	testmain.Main(m)

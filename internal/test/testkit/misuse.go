@@ -24,36 +24,37 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Exports lists the functions and methods that a package exports.
+// Exports lists the exported functions and methods of a package.
 type Exports struct {
-	Dir string // the directory of its source
-	// Types are the types with methods, and Funcs the functions by name. The test fails if
-	// one is missing.
+	Dir string // the directory of the package's source
+	// Types contains the types with methods, and Funcs the functions by their names. The
+	// test fails if one is missing.
 	Types []reflect.Type
 	Funcs map[string]any
-	// Except says what not to call, and why. A key is "nil " or "zero " and the start of a
-	// method's name, or "function " and the start of a function's.
+	// Except lists the calls that Misuse must not make, with the reasons. A key is "nil " or
+	// "zero " and the beginning of a method's name, or "function " and the beginning of a
+	// function's name.
 	Except map[string]string
 }
 
-// Misuse calls everything with a nil and a zero receiver, with and without arguments, and
-// with a nil context and one that has ended. No call may panic, hang or make a request.
-// Errors have one line, and match [sandbox.ErrInvalid] if the receiver or the context is
-// missing.
+// Misuse calls all functions and methods with and without arguments, with a nil context and
+// with one that has ended. It calls methods on a nil and on a zero receiver. No call may
+// panic, hang or make a request. Errors have one line. They match [sandbox.ErrInvalid] if
+// the receiver or the context is missing.
 func (x Exports) Misuse(t *testing.T) {
 	t.Helper()
 	declared := x.complete(t)
 	for _, typ := range x.Types {
-		values := map[string]bool{} // methods of the value, which Go calls through the pointer
+		values := map[string]bool{} // methods with a value receiver, which panic on a nil pointer
 		for m := range typ.Methods() {
 			values[m.Name] = true
 		}
-		_, isError := reflect.TypeAssert[error](reflect.New(typ)) // like those of the standard library, errors are never nil pointers
+		_, isError := reflect.TypeAssert[error](reflect.New(typ)) // as in the standard library, an error is never a nil pointer
 		for what, of := range map[string]reflect.Value{"nil": reflect.Zero(reflect.PointerTo(typ)), "zero": reflect.New(typ)} {
 			for m, method := range of.Methods() {
 				switch {
 				case what == "nil" && (isError || values[m.Name] || !declared[typ.Name()+"."+m.Name]), m.Name == "Format", strings.HasPrefix(m.Name, "Unmarshal"):
-					continue // packages fmt and encoding never do this
+					continue // packages fmt and encoding never call these methods in such a way
 				}
 				if name := typ.Name() + "." + m.Name; !x.excepted(what + " " + name) {
 					x.call(t, name, what, method)
@@ -77,8 +78,8 @@ func (x Exports) excepted(name string) bool {
 	return false
 }
 
-// complete compares the lists with the source. It returns the methods that the source
-// declares, without those of embedded types.
+// complete checks that the lists are complete, by reading the source. It returns the declared
+// methods, without those of embedded types.
 func (x Exports) complete(t *testing.T) (declared map[string]bool) {
 	t.Helper()
 	declared = map[string]bool{}
@@ -115,12 +116,12 @@ func (x Exports) complete(t *testing.T) (declared map[string]bool) {
 	return declared
 }
 
-// call calls a method or function with all contexts, and with and without arguments. A
-// method also gets a context that has not ended.
+// call calls a method or function with each kind of context, with and without arguments. It
+// also calls methods with a context that has not ended.
 func (x Exports) call(t *testing.T, name, what string, fn reflect.Value) {
 	t.Helper()
 	ended, cancel := context.WithCancel(sandbox.ContextWithClient(t.Context(), canned.API(func(req *http.Request) (*http.Response, error) {
-		t.Errorf("%s sends %s %s", name, req.Method, req.URL.Path)
+		t.Errorf("%s sent the request %s %s", name, req.Method, req.URL.Path)
 		return nil, context.Canceled
 	}).Client(t)))
 	cancel()
@@ -160,20 +161,21 @@ func (x Exports) call(t *testing.T, name, what string, fn reflect.Value) {
 			case panicked != nil:
 				t.Errorf("%s: panic: %v", about, panicked)
 			case missing && (err != nil || fails(fn.Type())) && !errors.Is(err, sandbox.ErrInvalid):
-				t.Errorf("%s: %v is not ErrInvalid", about, err)
+				t.Errorf("%s: the error does not match ErrInvalid: %v", about, err)
 			case strings.Contains(fmt.Sprint(err), "\n"):
-				t.Errorf("%s: more than a line: %v", about, err)
+				t.Errorf("%s: the error has more than one line: %v", about, err)
 			}
 		}
 	}
 }
 
-// fails reports whether a function returns an error, or a value that does.
+// fails reports whether the last result of a function is an error.
 func fails(typ reflect.Type) bool {
 	return typ.NumOut() > 0 && typ.Out(typ.NumOut()-1) == reflect.TypeFor[error]()
 }
 
-// outcome returns the error of a call, or of the value that it has returned.
+// outcome returns the error of a call. If the call returned a value such as a Cmd, it returns
+// the error of using this value.
 func outcome(out []reflect.Value) error {
 	if len(out) == 0 {
 		return nil
@@ -190,7 +192,7 @@ func outcome(out []reflect.Value) error {
 	}
 	switch v := last.Interface().(type) {
 	case *sandbox.Cmd:
-		return cmp.Or(v.Run(), fmt.Errorf("it has run"))
+		return cmp.Or(v.Run(), fmt.Errorf("the Cmd has run"))
 	case io.WriteCloser:
 		return v.Close()
 	case fs.FS:

@@ -8,28 +8,28 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// NeedBox skips the test unless sb has its own file system. In folder mode a test could
-// change the machine outside the sandbox's folder.
+// NeedBox skips the test unless sb has its own file system. In folder mode, the test could
+// change files of the machine.
 func NeedBox(tb testing.TB, sb *sandbox.Sandbox) {
 	tb.Helper()
 	probe(tb, sb, "a sandbox whose files are not the machine's", "true")
 }
 
-// NeedRoot skips the test unless commands of sb that run with Sudo may change the whole
-// file system. They may not if the emulator does not run as root.
+// NeedRoot skips the test unless commands of sb with Sudo may change the whole file system.
+// They may not if the emulator does not run as root.
 func NeedRoot(tb testing.TB, sb *sandbox.Sandbox) {
 	tb.Helper()
 	probe(tb, sb, "root in the sandbox", "touch /usr/local/needs-probe && rm /usr/local/needs-probe")
 }
 
-// NeedUsers skips the test unless sb has sudo, and users can be added to it.
+// NeedUsers skips the test unless sb has sudo and can have additional users.
 func NeedUsers(tb testing.TB, sb *sandbox.Sandbox) {
 	tb.Helper()
 	probe(tb, sb, "sudo and useradd in the sandbox", "command -v sudo >/dev/null || { echo no sudo; exit 1; }; useradd needs-probe && userdel needs-probe")
 }
 
-// probe runs a script with sudo, except in folder mode, which it recognizes by a variable
-// of the emulator.
+// probe skips the test if a script fails that runs with sudo, or if sb is in folder mode,
+// which it recognizes by a variable of the emulator.
 func probe(tb testing.TB, sb *sandbox.Sandbox, what, script string) {
 	tb.Helper()
 	script = "test -z \"$SANDBOX_BOX_ID\" || { echo 'folder mode, in which the machine would be changed'; exit 1; }; " + script

@@ -15,9 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ProcessesWith returns the IDs of the host's processes that have an environment variable.
-// Root in a container may not read the environment of another user's process, but may
-// become that user.
+// ProcessesWith returns the IDs of the machine's processes whose environment contains a
+// variable, given as name=value. In a container, root may not be able to read the
+// environment of another user's process. Then it runs grep as this user.
 func ProcessesWith(t *testing.T, variable string) []int {
 	t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")
@@ -42,7 +42,7 @@ func ProcessesWith(t *testing.T, variable string) []int {
 		}
 		grep := exec.Command("grep", append([]string{"-lzxsF", "-e", variable}, files...)...)
 		grep.Dir, grep.SysProcAttr = "/", &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: owner, Gid: owner}}
-		out, _ := grep.Output() // without a match it fails
+		out, _ := grep.Output() // fails if there is no match
 		for name := range strings.Lines(string(out)) {
 			found = append(found, filepath.Dir(name))
 		}

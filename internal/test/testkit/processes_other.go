@@ -4,5 +4,5 @@ package testkit
 
 import "testing"
 
-// ProcessesWith returns none: there is no /proc.
+// ProcessesWith returns no processes, because this system has no /proc.
 func ProcessesWith(*testing.T, string) []int { return nil }

@@ -1,5 +1,5 @@
-// Package testkit has helpers for tests of several packages: sandboxes of an emulator, and
-// a gateway between the emulator and a client.
+// Package testkit has helpers for the tests of several packages. They create sandboxes of an
+// emulator, and put a gateway between the emulator and a client.
 package testkit
 
 import (
@@ -61,17 +61,16 @@ func Output(t *testing.T, sb *sandbox.Sandbox, name string, args ...string) stri
 	return out
 }
 
-// Patience is how long a test waits before it fails. A test that passes does not take that
-// long, however slow the machine is.
+// Patience is how long a test waits for a condition before it fails. A test that passes does
+// not wait that long, even on a slow machine.
 const Patience = 2 * time.Minute
 
-// Linger sleeps in real time: for a random moment, between two checks, or to watch for
-// something that must not happen. Tests must not sleep in any other way, which lint checks.
-// On a machine for which the time is too short or too long, a test may notice less, but
-// does not fail.
+// Linger sleeps in real time. Use it for random delays, between two checks, or to watch for
+// something that must not happen. If d is too short or too long for a machine, a test may
+// miss a fault, but must not fail. The linter forbids all other sleeps in tests.
 func Linger(d time.Duration) { time.Sleep(d) }
 
-// TUN describes what network policies need where sandboxes have namespaces.
+// TUN names the requirement of network policies if sandboxes have namespaces.
 const TUN = "a /dev/net/tun that this user may open, for networks of sandboxes"
 
 // Policies skips the test unless the emulator enforces network policies here.
@@ -99,8 +98,8 @@ func Seed(t *testing.T) uint64 {
 }
 
 // LightServer starts an emulator for a test that does not depend on how sandboxes are
-// isolated: in folder mode, which costs half as much, or with SANDBOX_SLOW=1 in the mode
-// that the machine permits.
+// isolated. By default it uses folder mode, which takes half the time. With SANDBOX_SLOW=1
+// it uses the most realistic mode that this machine supports.
 func LightServer(t *testing.T) *sandboxtest.Server {
 	t.Helper()
 	if needs.Slow() {
@@ -109,13 +108,13 @@ func LightServer(t *testing.T) *sandboxtest.Server {
 	return sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 }
 
-// Start returns an emulator for a test and a sandbox of it.
+// Start starts an emulator for a test and creates a sandbox.
 func Start(t *testing.T, create *sandbox.CreateOptions) (*sandboxtest.Server, *sandbox.Sandbox) {
 	t.Helper()
 	return startOn(t, sandboxtest.New(t, nil), create)
 }
 
-// LightStart is Start with [LightServer].
+// LightStart is like Start, but uses [LightServer].
 func LightStart(t *testing.T, create *sandbox.CreateOptions) (*sandboxtest.Server, *sandbox.Sandbox) {
 	t.Helper()
 	return startOn(t, LightServer(t), create)
@@ -128,8 +127,8 @@ func startOn(t *testing.T, srv *sandboxtest.Server, create *sandbox.CreateOption
 	return srv, sb
 }
 
-// Lasting sets a timeout of an hour, if there is none, so that no session ends because the
-// machine is slow.
+// Lasting returns the options with a timeout of an hour, unless they have one. So the session
+// does not end during the test, even on a slow machine.
 func Lasting(create *sandbox.CreateOptions) *sandbox.CreateOptions {
 	var opts sandbox.CreateOptions
 	if create != nil {
@@ -170,7 +169,7 @@ func Count(srv *sandboxtest.Server, op sandboxtest.Operation) int {
 	return n
 }
 
-// Credentials returns those of an emulator.
+// Credentials returns a provider with the credentials of an emulator.
 func Credentials(srv *sandboxtest.Server) auth.Provider {
 	c := srv.Credentials()
 	return auth.Static(auth.Credentials{Token: c.Token, TeamID: c.TeamID, ProjectID: c.ProjectID})
@@ -184,7 +183,7 @@ var OddNames = []string{
 	strings.Repeat("n", 255),
 }
 
-// StopElsewhere stops a sandbox through another client. The handle does not know.
+// StopElsewhere stops a sandbox with another client, so that the handle still considers it running.
 func StopElsewhere(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox) {
 	t.Helper()
 	other, err := Client(t, srv, sandbox.ClientOptions{}).Get(context.Background(), sb.Name(), &sandbox.GetOptions{NoResume: true})
@@ -193,8 +192,8 @@ func StopElsewhere(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox) {
 	require.NoError(t, err)
 }
 
-// BeginStop stops a sandbox of a [sandboxtest.Options.Realistic] emulator through another
-// client. It returns while the session is stopping.
+// BeginStop stops a sandbox with another client, and returns while the session is still
+// stopping. The emulator must be [sandboxtest.Options.Realistic].
 func BeginStop(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox) {
 	t.Helper()
 	stopped := make(chan struct{})
@@ -207,7 +206,7 @@ func BeginStop(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox) {
 		now, err := client.Get(context.Background(), sb.Name(), &sandbox.GetOptions{NoResume: true})
 		return err == nil && now.Status() == sandbox.StatusStopping
 	}, Patience, time.Millisecond)
-	srv.Advance(1500 * time.Millisecond) // the stop gets its response after that time
+	srv.Advance(1500 * time.Millisecond) // until the emulator responds to the stop
 	<-stopped
 }
 
@@ -219,9 +218,8 @@ func APIError(t *testing.T, err error) *sandbox.APIError {
 	return e
 }
 
-// AdvanceWhile advances the emulator's clock until finish is called, 400 times
-// as fast as real time: sessions that must survive this on a busy machine need
-// a long timeout.
+// AdvanceWhile advances the emulator's clock, 400 times as fast as real time, until the test
+// calls finish. Sessions that must not end during this time need a long timeout.
 func AdvanceWhile(srv *sandboxtest.Server) (finish func()) {
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {

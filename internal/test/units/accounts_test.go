@@ -17,8 +17,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// here returns a Runner for programs of this machine, and counts the runs.
-func here(t *testing.T, runs *int) accounts.Runner {
+// localRunner returns a Runner that runs programs on this machine, and counts the runs.
+func localRunner(t *testing.T, runs *int) accounts.Runner {
 	needs.Programs(t, "sh", "id")
 	return func(ctx context.Context, action string, _ bool, name string, args ...string) (string, error) {
 		*runs++
@@ -33,15 +33,15 @@ func here(t *testing.T, runs *int) accounts.Runner {
 	}
 }
 
-// TestSteps: one command runs all steps up to the first that fails, whose output and
-// exit code are in the error.
+// TestSteps: one command runs all steps up to the first that fails. The error contains the
+// output and the exit code of this step.
 func TestSteps(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 && exec.Command("sudo", "-n", "true").Run() != nil {
 		needs.Other(t, "needs sudo, or root")
 	}
 	var runs int
-	run := here(t, &runs)
+	run := localRunner(t, &runs)
 	me, err := run(t.Context(), "", false, "id", "-un")
 	if err == nil {
 		_, err = run(t.Context(), "", false, "id", "-gn")
@@ -86,8 +86,8 @@ func TestLongListsOfPaths(t *testing.T) {
 	assert.Equal(t, paths, all)
 }
 
-// TestRunWithoutSudo: a script that ends before its first step has no sudo. The error
-// is that of the first step.
+// TestRunWithoutSudo: without sudo, the script ends before its first step. The error names
+// the first step.
 func TestRunWithoutSudo(t *testing.T) {
 	t.Parallel()
 	runs := 0
@@ -102,15 +102,15 @@ func TestRunWithoutSudo(t *testing.T) {
 	assert.Equal(t, 1, runs)
 }
 
-// TestLongListsOfSteps: steps that don't fit into one command are split into several.
+// TestLongListsOfSteps: if the steps don't fit into one command, several commands run them.
 func TestLongListsOfSteps(t *testing.T) {
 	t.Parallel()
 	var steps, sizes []int
 	run := accounts.Runner(func(_ context.Context, _ string, _ bool, _ string, args ...string) (string, error) {
-		args = args[7:] // after -c, the script, sh, the script of root and three names
+		args = args[7:] // skip -c, the script, sh, root's script and three names
 		n, size := 0, 0
 		for ; len(args) > 0; n++ {
-			words := 3 // its kind, their number and the owner
+			words := 3 // the kind of step, the number of paths, and the owner
 			count, err := strconv.Atoi(args[1])
 			if err != nil {
 				return "", err

@@ -14,8 +14,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// forms returns the two commands with which Run may run a program: the second is for an env
-// without -S.
+// forms returns the two command lines with which Run may run a program. Run uses the second
+// one if env has no option -S.
 func forms(program string, args ...string) (list [][]string) {
 	_ = clean.Run(program, args, func(name string, args []string) (int, string, error) {
 		list = append(list, append([]string{name}, args...))
@@ -24,8 +24,8 @@ func forms(program string, args ...string) (list [][]string) {
 	return list
 }
 
-// TestOwnEnvironment: both forms run a program with the same environment, whatever the
-// values are, and are recognized.
+// TestOwnEnvironment: both forms run a program with the same environment, whatever the values
+// are. Of recognizes both forms.
 func TestOwnEnvironment(t *testing.T) {
 	needs.GNU(t)
 	needs.Programs(t, "env")
@@ -63,8 +63,8 @@ func TestOwnEnvironment(t *testing.T) {
 	assert.Equal(t, "env", program)
 }
 
-// TestEnvThatDoesNotSplit: Run uses the second form only after a message with which an env
-// refuses -S. A missing program is an error.
+// TestEnvThatDoesNotSplit: Run uses the second form only if the message shows that env has no
+// option -S. If the program is missing, Run returns an error.
 func TestEnvThatDoesNotSplit(t *testing.T) {
 	for _, c := range []struct {
 		code    int

@@ -20,21 +20,22 @@ var (
 	errSilent = errors.New("no response")
 )
 
-// scriptedRun is a command whose events a test scripts.
+// scriptedRun is a command for which a test determines what happens at which time.
 type scriptedRun struct {
 	run    engine.Run
 	cancel context.CancelFunc
 
-	// The command and its output end at these times. An abandoned output ends sooner.
+	// exit and output are the times when the command and its output end. The output ends
+	// sooner if the run abandons it.
 	exit, output time.Duration
 	code         int
-	unreported   bool // its end is not reported by the output
-	dies         bool // when it is killed
+	unreported   bool // the output does not report the command's end
+	dies         bool // a kill ends the command
 	killed       chan struct{}
 
 	at     time.Time
 	mu     sync.Mutex
-	events map[string]time.Duration // time of the first call of each function
+	events map[string]time.Duration // the time of the first call of each function
 }
 
 func newScriptedRun() *scriptedRun {
@@ -87,7 +88,7 @@ func (s *scriptedRun) note(name string) (first bool) {
 	return true
 }
 
-// sleep waits for d or a kill. It returns false if ctx ends first.
+// sleep waits until d has passed or the command is killed. It returns false if ctx ends first.
 func (s *scriptedRun) sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -111,7 +112,7 @@ func TestWatchedRuns(t *testing.T) {
 	forever := func(ctx context.Context) error { <-ctx.Done(); return nil }
 	for name, tc := range map[string]struct {
 		tell   func(s *scriptedRun)
-		after  time.Duration // the whole
+		after  time.Duration // the duration of the whole run
 		events map[string]time.Duration
 		check  func(t *testing.T, s *scriptedRun, res engine.Result)
 	}{
@@ -334,13 +335,13 @@ func TestWatchedRuns(t *testing.T) {
 				if tc.check != nil {
 					tc.check(t, s, res)
 				}
-				time.Sleep(2 * hour) // ends what the run did not wait for
+				time.Sleep(2 * hour) // until everything has ended that the run did not wait for
 			})
 		})
 	}
 }
 
-// TestUnread tests the escalation of signals to a command that continues to write.
+// TestUnread: a command that continues to write after nothing reads its output gets stronger signals over time.
 func TestUnread(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -39,7 +39,7 @@ func commandResponse(id, name string, args ...string) (*http.Response, error) {
 	}, nil
 }
 
-// apiClient returns a client of an API that is a function.
+// apiClient returns a client whose requests go to a function.
 func apiClient(t *testing.T, respond transport) *api.Client {
 	t.Helper()
 	base, err := url.Parse("https://api.test")
@@ -51,8 +51,8 @@ func apiClient(t *testing.T, respond transport) *api.Client {
 	})
 }
 
-// TestStartGivenUp: a command whose start was canceled is killed, unless the ID is known to
-// belong to another command.
+// TestStartGivenUp: if a start is canceled, the client kills the command, unless it knows
+// that the ID belongs to another command.
 func TestStartGivenUp(t *testing.T) {
 	for name, c := range map[string]struct {
 		chosen      bool
@@ -71,7 +71,7 @@ func TestStartGivenUp(t *testing.T) {
 		"another program has the ID": {
 			chosen: true,
 			start:  func(*http.Request) (*http.Response, error) { return nil, syscall.ECONNRESET },
-			late:   2 * time.Second, // the caller has given up since, and the start is still waited for
+			late:   2 * time.Second, // the start gets its response after the caller has given up
 			look:   func(*http.Request) (*http.Response, error) { return commandResponse("ours", "another") },
 		},
 		"the program runs with other arguments": {
@@ -107,8 +107,8 @@ func TestStartGivenUp(t *testing.T) {
 	}
 }
 
-// TestStartOutlivesItsCaller: a command that starts after its caller has given up runs on
-// with the context of its stream, not with the caller's.
+// TestStartOutlivesItsCaller: a command starts after its caller has given up. It continues
+// with the context of its stream, and not with the caller's context.
 func TestStartOutlivesItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		body, stream := io.Pipe()

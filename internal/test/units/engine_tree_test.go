@@ -17,9 +17,9 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// TestTreeOfBusyProcess: a process that waits for the kernel does not stop at a SIGSTOP.
-// The script stops to wait for it, and signals it and its child. The processes are files
-// that look like those of /proc.
+// TestTreeOfBusyProcess: a process that waits for the kernel does not stop at SIGSTOP. The
+// script gives up waiting for this, and signals the process and its child. Instead of
+// processes, the test uses files that look like those of /proc.
 func TestTreeOfBusyProcess(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "sh", "tr")

@@ -11,7 +11,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/glob"
 )
 
-// TestSpellingsOfGit tests all spellings that some file system treats as ".git".
+// TestSpellingsOfGit tests all spellings that are the same name as ".git" on some file system.
 func TestSpellingsOfGit(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]bool{

@@ -12,14 +12,14 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit/repository"
 )
 
-// TestGuardAgainstRepositories writes each kind of repository, with and without the Guard, and
-// runs git status.
+// TestGuardAgainstRepositories writes each kind of repository, with and without the Guard,
+// and runs git status. Without the Guard, Git runs a program of the repository.
 func TestGuardAgainstRepositories(t *testing.T) {
 	for _, r := range repository.Kinds(t) {
 		t.Run(r.Name, func(t *testing.T) {
 			plain := r.Folder(t)
 			repository.WriteTree(t, plain, r.Files)
-			require.True(t, r.Status(t, plain), "it is no repository that acts")
+			require.True(t, r.Status(t, plain), "without the Guard, git status must run the repository's program")
 
 			guarded := r.Folder(t)
 			root, err := os.OpenRoot(guarded)
@@ -50,7 +50,7 @@ func TestGuard(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		dir     bool
-		leftOut string // the reported path; empty if the file is kept
+		leftOut string // the path that the Guard reports; empty if it keeps the file
 	}{
 		{"a/HEAD", false, "a/HEAD"},
 		{"head", false, "head"},

@@ -17,14 +17,14 @@ import (
 // another user could have created.
 func TestPrivateFolder(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		needs.Other(t, "folders of users are private here by where they are")
+		needs.Other(t, "on Windows, a user's folders are private because of their location")
 	}
 	const stranger = 65534
 	root := os.Geteuid() == 0
 	for name, c := range map[string]struct {
 		make func(t *testing.T, path string)
-		root bool   // only root can make that
-		want string // in the error
+		root bool   // only root can create this
+		want string // the expected text in the error
 	}{
 		"missing":                {make: func(*testing.T, string) {}},
 		"its own, open to read":  {make: func(t *testing.T, path string) { folder(t, path, 0o755, "a") }},

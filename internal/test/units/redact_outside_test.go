@@ -17,7 +17,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// TestPrintable: Printable escapes what a terminal acts on or does not show.
+// TestPrintable: Printable escapes the characters that control a terminal or that it does not show.
 func TestPrintable(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                            "",
@@ -62,18 +62,18 @@ func TestKnownSecrets(t *testing.T) {
 		assert.Contains(t, clean, redact.Mark)
 		assert.NotContains(t, clean, "s3cr3t", form)
 	}
-	assert.Equal(t, "short", k.Text("short"), "what is that short is a word")
+	assert.Equal(t, "short", k.Text("short"), "a text this short may be an ordinary word")
 	header := http.Header{"A": {"x", secret}, "B": {"y"}}
 	assert.Equal(t, http.Header{"A": {"x", redact.Mark}, "B": {"y"}}, k.Header(header))
-	assert.Equal(t, secret, header["A"][1], "the caller's is left alone")
+	assert.Equal(t, secret, header["A"][1], "the caller's header is unchanged")
 
-	const known = 16 // tokens that are remembered
+	const known = 16 // the number of tokens that the redactor remembers
 	for i := range 3 * known {
 		k.Add(fmt.Sprint("another-", i))
 	}
-	assert.Equal(t, secret, k.Text(secret), "old ones are forgotten")
-	assert.Equal(t, redact.Mark, k.Text(fmt.Sprint("another-", 2*known)), "the oldest that is still known")
-	assert.NotEqual(t, redact.Mark, k.Text(fmt.Sprint("another-", 2*known-1)), "the first that is forgotten")
+	assert.Equal(t, secret, k.Text(secret), "the redactor forgets old secrets")
+	assert.Equal(t, redact.Mark, k.Text(fmt.Sprint("another-", 2*known)), "the oldest remembered secret")
+	assert.NotEqual(t, redact.Mark, k.Text(fmt.Sprint("another-", 2*known-1)), "the newest forgotten secret")
 	assert.Equal(t, redact.Mark, k.Text(fmt.Sprint("another-", 3*known-1)))
 
 	var both sync.WaitGroup
@@ -101,7 +101,7 @@ func TestKnownError(t *testing.T) {
 	timeout, ok := err.(interface{ Timeout() bool })
 	assert.True(t, ok && timeout.Timeout())
 	_, ok = errors.AsType[*url.Error](err)
-	assert.False(t, ok, "it has the secret in a field")
+	assert.False(t, ok, "this error has the secret in a field")
 	for e := err; e != nil; e = errors.Unwrap(e) {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
 			assert.NotContains(t, fmt.Sprintf(verb, e), "planted")

@@ -154,7 +154,7 @@ func writtenTo(b *tarball.Body) io.Reader {
 	return &buf
 }
 
-// deferred returns the output of WriteTo, produced as it is read.
+// deferred returns the output of WriteTo. It calls WriteTo only at the first Read.
 func deferred(b *tarball.Body) io.Reader {
 	var r io.Reader
 	return readerFunc(func(p []byte) (int, error) {
@@ -225,15 +225,16 @@ func TestBodyFailsClearly(t *testing.T) {
 	}
 }
 
-// TestBodyContinuesAfterFaults: an entry may accept a source that is not as stated. The
-// last entry of that name then has the actual content.
+// TestBodyContinuesAfterFaults: an entry may permit that its source fails, or is shorter or
+// longer than its size. Then the last entry of this name in the archive has the content that
+// could be read.
 func TestBodyContinuesAfterFaults(t *testing.T) {
 	boom := errors.New("boom")
 	long := someText(300_000)
 	for _, test := range []struct {
 		name  string
 		size  int64
-		reads []io.Reader // one for each time that the source is opened
+		reads []io.Reader // the sources, one for each time that the entry is opened
 		want  []byte
 		fault error
 	}{
@@ -269,7 +270,7 @@ func TestBodyContinuesAfterFaults(t *testing.T) {
 			for i, h := range headers {
 				last[h.Name] = contents[i]
 			}
-			assert.True(t, bytes.Equal(long, last["before"]) && bytes.Equal(long, last["z"]), "the files around it")
+			assert.True(t, bytes.Equal(long, last["before"]) && bytes.Equal(long, last["z"]), "the files before and after it")
 			assert.Equal(t, len(test.want), len(last["a"]))
 			assert.True(t, bytes.Equal(test.want, last["a"]))
 			assert.Equal(t, test.want != nil, written == 1)
@@ -317,7 +318,8 @@ type closer func()
 
 func (c closer) Close() error { c(); return nil }
 
-// A source whose Read does not return is closed, and does not block Close.
+// TestBodyClosedWhileASourceBlocks: if the Read of a source does not return, Close of the
+// body closes the source and does not block.
 func TestBodyClosedWhileASourceBlocks(t *testing.T) {
 	pr, pw := io.Pipe()
 	defer pw.Close()
@@ -327,7 +329,7 @@ func TestBodyClosedWhileASourceBlocks(t *testing.T) {
 		_, err := io.Copy(io.Discard, b)
 		read <- err
 	}()
-	_, err := pw.Write([]byte("abc")) // the source is being read
+	_, err := pw.Write([]byte("abc")) // returns when the body reads the source
 	require.NoError(t, err)
 	require.NoError(t, b.Close())
 	require.Error(t, <-read)
@@ -336,7 +338,7 @@ func TestBodyClosedWhileASourceBlocks(t *testing.T) {
 
 func TestOpenerWaitsForTheSources(t *testing.T) {
 	content := someText(5 * blockSize)
-	source := bytes.NewReader(content) // shared by all attempts
+	source := bytes.NewReader(content) // all attempts share this source
 	open := tarball.Opener(t.Context(), func() iter.Seq2[tarball.Entry, error] {
 		return seq(tarball.Entry{Name: "a", Size: int64(len(content)), Open: func() (io.ReadCloser, error) {
 			_, err := source.Seek(0, io.SeekStart)
@@ -348,7 +350,7 @@ func TestOpenerWaitsForTheSources(t *testing.T) {
 		require.NoError(t, err)
 		_, err = io.CopyN(io.Discard, b, 1000)
 		require.NoError(t, err)
-		// Not closed: a transport may close it late.
+		// Don't close the body, because a transport may close it late.
 	}
 	b, err := open()
 	require.NoError(t, err)
@@ -370,7 +372,7 @@ func TestOpenerGivesUpWithItsContext(t *testing.T) {
 	require.NoError(t, err)
 	go func() { _, _ = first.Read(make([]byte, 1)) }()
 	<-reading
-	why := errors.New("given up")
+	why := errors.New("the caller has given up")
 	cancel(why)
 	_, err = open()
 	require.ErrorIs(t, err, why)
@@ -393,7 +395,7 @@ func TestBodyCompresses(t *testing.T) {
 	ours, zlib := size(someText(4 << 20))
 	assert.Less(t, float64(ours), 1.12*float64(zlib))
 	ours, _ = size(noise(4 << 20))
-	assert.Less(t, ours, int64(4<<20+10<<10), "what does not compress hardly grows")
+	assert.Less(t, ours, int64(4<<20+10<<10), "data that can't be compressed hardly grows")
 }
 
 func TestBodyFromFiles(t *testing.T) {

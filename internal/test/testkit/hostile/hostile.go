@@ -1,5 +1,5 @@
-// Package hostile has environments that change the behavior of the programs that this
-// module runs in a sandbox.
+// Package hostile has environments that would change the behavior of the helper programs that
+// this module runs in a sandbox, if the programs got them.
 package hostile
 
 import (
@@ -9,14 +9,14 @@ import (
 	"slices"
 )
 
-// Script is the file that BASH_ENV and ENV name, and Text its content.
+// Script is the path of the file in the variables BASH_ENV and ENV. Text is its content.
 const (
 	Script = "/tmp/hostile.sh"
 	Text   = "echo hello; cd /; tar() { :; }; set -f\n"
 )
 
-// Shells is the first directory of a row's PATH. It may have an sh that is another shell
-// than the machine's.
+// Shells is the first directory in the PATH of a row. A test may put another shell there,
+// with the name sh.
 const Shells = "/tmp/shells"
 
 var environments = []map[string]string{
@@ -71,7 +71,7 @@ var environments = []map[string]string{
 // Row is an environment of a sandbox.
 type Row struct {
 	Env map[string]string
-	// Bash is set if sh should be bash.
+	// Bash is set if the test should put bash into Shells as sh.
 	Bash bool
 }
 
@@ -79,8 +79,8 @@ func (r Row) String() string {
 	return fmt.Sprint(slices.Sorted(maps.Keys(r.Env)), " bash: ", r.Bash)
 }
 
-// Rows returns, for each shell, a row with all variables at once and one for each
-// variable. Without all, it returns one row with all variables and a few random others.
+// Rows returns the rows for each shell: one with all variables at once, and one for each
+// variable. If all is false, it returns one row with all variables and a few random others.
 func Rows(seed uint64, all bool) []Row {
 	together := map[string]string{}
 	var rows []Row

@@ -1,5 +1,5 @@
-// Package repository has folders that Git takes for repositories, for tests of every way to
-// copy files from a sandbox.
+// Package repository has folders that Git considers repositories. Tests copy them from a
+// sandbox and check that Git runs none of their programs.
 package repository
 
 import (
@@ -18,22 +18,22 @@ import (
 // Kind is a folder of a sandbox that makes git status run a program of the sandbox.
 type Kind struct {
 	Name string
-	// Files are the files of the sandbox, by path. Content that begins with an arrow is a
-	// symbolic link.
+	// Files maps the paths of the sandbox's files to their contents. A content that begins
+	// with Link is the target of a symbolic link.
 	Files map[string]string
-	// Here contains the initial files of the local folder.
+	// Here contains the files that the local folder has before the copy.
 	Here map[string]string
-	// In is the directory to run git status in.
+	// In is the directory in which Status runs git status.
 	In string
-	// Ran is the file that the program creates.
+	// Ran is the path of the file that the sandbox's program creates.
 	Ran string
 }
 
-// Link begins the content of a file that is a symbolic link.
+// Link is the beginning of the content of a file that is a symbolic link.
 const Link = "-> "
 
-// Kinds returns all kinds. Their programs create files in a folder of the test. It needs
-// git.
+// Kinds returns all kinds. Their programs create files in a temporary folder. Kinds skips the
+// test if git is missing.
 func Kinds(t *testing.T) []Kind {
 	t.Helper()
 	needs.Programs(t, "git")
@@ -60,7 +60,7 @@ func Kinds(t *testing.T) []Kind {
 	}
 	for i := range list {
 		list[i].Ran = ran
-		for name, text := range list[i].Files { // without ..
+		for name, text := range list[i].Files { // remove ".." from the paths
 			if clean := filepath.ToSlash(filepath.Clean(name)); clean != name {
 				delete(list[i].Files, name)
 				list[i].Files[clean] = text
@@ -70,7 +70,7 @@ func Kinds(t *testing.T) []Kind {
 	return list
 }
 
-// Folder creates the local folder, a working tree.
+// Folder creates the local folder, which is a working tree of Git.
 func (r *Kind) Folder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -80,14 +80,14 @@ func (r *Kind) Folder(t *testing.T) string {
 	return dir
 }
 
-// Status runs git status, and reports whether the program ran.
+// Status runs git status, and reports whether it has run the sandbox's program.
 func (r *Kind) Status(t *testing.T, folder string) bool {
 	t.Helper()
 	in := filepath.Join(folder, r.In)
 	require.NoError(t, os.MkdirAll(in, 0o755))
 	cmd := exec.Command("git", "status")
 	cmd.Dir = in
-	_ = cmd.Run() // there may be no repository
+	_ = cmd.Run() // fails if there is no repository
 	err := os.Remove(r.Ran)
 	return err == nil
 }

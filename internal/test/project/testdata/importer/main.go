@@ -1,5 +1,5 @@
-// Importer is a program in a module of its own that uses the SDK as a stranger
-// would; TestImporter builds, tests and runs it.
+// Importer is a program in a module of its own that uses the SDK like other people's
+// programs. TestImporter builds, tests and runs it.
 package main
 
 import (
@@ -34,7 +34,7 @@ func main() {
 	fmt.Printf("hello from %s, gone: %t\n", out, errors.Is(err, sandbox.ErrNotFound))
 }
 
-// Hook shows that the types of package proxy can be named and made.
+// Hook shows that another module can use the types of package proxy.
 func Hook(next http.Handler) http.Handler {
 	return proxy.Handler(next, &proxy.Options{Teams: []string{"team_123"}})
 }
