@@ -13,14 +13,14 @@ import (
 	"strings"
 )
 
-// memory holds what the server needs for responses to additional requests.
+// memory contains the data from which the server makes responses to additional requests.
 type memory struct {
-	outputs map[string][]json.RawMessage // of commands that were waited for
-	logs    map[string][]json.RawMessage // of commands whose log was read
-	known   map[string]object            // responses to lookups, by path
-	doubted map[string]*slot             // responses that only the official SDK accepts as the API's, by request
+	outputs map[string][]json.RawMessage // the output of waited commands, by their IDs
+	logs    map[string][]json.RawMessage // the logs that a client has read, by the commands' IDs
+	known   map[string]object            // the last states of objects, by the paths of their lookups
+	doubted map[string]*slot             // responses that this SDK may not accept as the API's, by requests
 	allowed map[string]bool              // additional requests since the last one in the script
-	lookups map[string]*Exchange         // responses about the groups of users, by request
+	lookups map[string]*Exchange         // responses about the groups of users, by requests
 }
 
 const (
@@ -36,9 +36,9 @@ var (
 	commandOrLog = regexp.MustCompile(`^GET ` + sessionsPath + `[^/]+/cmd/([^/]+)(/logs)?$`)
 )
 
-// additional returns the rule that allows a request that the official SDK does not make,
-// and its response. The rule is "" if there is none. A nil response means 418. Such a
-// request does not count, and must not change the result of the call.
+// additional returns the rule that allows a request that only this SDK makes, and the
+// response to it. The rule is "" if there is none. A nil response means status 418. The
+// request does not count, and the response must not change the result of the call.
 func (s *Server) additional(e *Entry, steps []object) (rule string, response *Exchange) {
 	asked, query, known := e.Method+" "+e.Path, fmt.Sprint(e.Query), s.known[e.Path]
 	waits := strings.Contains(query, "[wait true]")
@@ -79,11 +79,11 @@ func (s *Server) additional(e *Entry, steps []object) (rule string, response *Ex
 	return "", nil
 }
 
-// ended returns a command whose log was read to its end.
+// ended returns the ended command whose log a client has read to the end.
 func (s *Server) ended(e *Entry, id string) object {
 	cmd := object{"id": id, "name": "x", "args": []any{}, "cwd": "/", "sessionId": "", "startedAt": 1, "exitCode": 0}
 	resp := []object{s.known[e.Path]}
-	for _, sl := range s.script { // a later exchange may show the end
+	for _, sl := range s.script { // a later exchange may contain the command with its end
 		if sl.left > 0 && sl.matches(e) {
 			resp = append(resp, decoded[object](sl.JSON))
 			break
@@ -105,12 +105,12 @@ func (s *Server) hasEnd(id string) bool {
 			return true
 		}
 	}
-	_, ran := s.outputs[id] // the end was in its stream
+	_, ran := s.outputs[id] // the stream of its output contained the end
 	return ran
 }
 
-// remember records what responses to additional requests need: the output of commands, and
-// the last state of objects.
+// remember records an exchange in memory: the output of commands, and the last state of
+// objects.
 func (s *Server) remember(ex *Exchange, e *Entry) {
 	delete(s.doubted, question(e))
 	if s.doubtful(ex) {
@@ -142,7 +142,7 @@ func (s *Server) remember(ex *Exchange, e *Entry) {
 	}
 }
 
-// recordObject records a response with a sandbox, drive or command under its lookup path.
+// recordObject records a response with a sandbox, drive or command under the path of its lookup.
 func (s *Server) recordObject(e *Entry, status int, body []byte) {
 	if e.Method == http.MethodGet && (status == http.StatusNotFound || status == http.StatusGone) {
 		delete(s.known, e.Path)
@@ -162,8 +162,8 @@ func (s *Server) recordObject(e *Entry, status int, body []byte) {
 	}
 }
 
-// doubtful reports whether a response may not be the API's: a timeout, a refusal without a
-// code, or a success that the official SDK rejects.
+// doubtful reports whether a response may be from another server than the API: a timeout, a
+// refusal without a code, or a success that the official SDK rejects.
 func (s *Server) doubtful(ex *Exchange) bool {
 	switch {
 	case ex.CutAfterBytes != nil || ex.Drop:
@@ -182,8 +182,8 @@ func (s *Server) doubtful(ex *Exchange) bool {
 	return ex.Status == http.StatusRequestTimeout || ex.Status == http.StatusTooEarly || !apiCode.MatchString(refusal.Error.Code)
 }
 
-// officialMakes reports whether the official SDK also makes this request before its next
-// recorded count of requests.
+// officialMakes reports whether the official SDK makes this request, too, and this SDK has
+// not made it yet. It looks at the requests up to the next result with a count of requests.
 func (s *Server) officialMakes(e *Entry) bool {
 	wanted := s.want.Requests
 	for _, result := range s.want.Results[min(s.step, len(s.want.Results)):] {
@@ -206,15 +206,15 @@ func (s *Server) officialMakes(e *Entry) bool {
 	return open > 0
 }
 
-// question returns a text that identifies a request, without its outcome.
+// question returns a text that is the same for equal requests, whatever their outcomes are.
 func question(request any) string {
 	r := plain(request).(object)
 	return fmt.Sprint(r["method"], r["path"], r["query"], r["body"])
 }
 
-// logOmitted logs the requests of the running step that only the official SDK makes: those
-// of a call that this SDK refused, and those that renew the caller's token. It removes
-// their exchanges from the script, because later steps must not get them.
+// logOmitted adds requests to the log that only the official SDK makes in the running step:
+// those of a call that this SDK has refused, and those that renew the caller's token. It
+// removes their exchanges from the script, so that later steps don't get them.
 func (s *Server) logOmitted(result object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -244,12 +244,12 @@ func (s *Server) logOmitted(result object) {
 	}
 }
 
-// steps handles a command that runs several programs to change users and groups, and
-// returns false for another one. It logs the official SDK's requests in its place, one for
-// each program up to the first that fails, and combines the output like the script. The
-// script's first arguments are the names of the user, its group and its primary group, as
-// far as known. The arguments for each program are its kind, the number of its words, the
-// number of the word to complete with a name, and the words.
+// steps handles a command that changes users and groups with a script of several programs.
+// It returns false for other commands. In place of the command, it logs the requests of the
+// official SDK, one for each program up to the first that fails, and it combines their
+// outputs like the script. The script's first arguments are the names of the user, its group
+// and its primary group, which may be empty. Then it has for each program: its kind, the
+// number of its words, the number of the word to complete with a name, and the words.
 func (s *Server) steps(e *Entry) (*Exchange, bool) {
 	words := e.commandLine()
 	if len(words) < 8 || words[0] != "sh" || !strings.Contains(words[2], "sudo -n --") || !strings.Contains(words[4], "whoami)") {
@@ -280,7 +280,7 @@ func (s *Server) steps(e *Entry) (*Exchange, bool) {
 		}
 		body, _ := asked.jsonBody()
 		body["sudo"] = kind != "whoami" && kind != "lookup"
-		ex := s.lookups[question(asked)] // the official SDK remembers the group of a user
+		ex := s.lookups[question(asked)] // the official SDK looks up a user's group only once
 		if ex == nil || s.officialMakes(asked) {
 			s.log = append(s.log, asked)
 			ex = s.match(asked)
@@ -313,7 +313,7 @@ func (s *Server) steps(e *Entry) (*Exchange, bool) {
 	return endedCommand(e, exitCode, output...), true
 }
 
-// streamsOf returns the output of a command and its exit code.
+// streamsOf returns the output of a command, by streams, and its exit code.
 func streamsOf(lines []json.RawMessage) (said map[string]string, exitCode float64) {
 	said = map[string]string{}
 	for _, raw := range lines {

@@ -9,7 +9,7 @@ import (
 	"io"
 )
 
-// tarTypes are the names of the entry types in a log.
+// tarTypes maps the types of entries to their names in the log.
 var tarTypes = map[byte]string{
 	tar.TypeReg: "file", tar.TypeLink: "link", tar.TypeSymlink: "symlink", tar.TypeChar: "char",
 	tar.TypeBlock: "block", tar.TypeDir: "directory", tar.TypeFifo: "fifo",
@@ -17,7 +17,7 @@ var tarTypes = map[byte]string{
 
 // readTarGz lists the entries of an archive in the form of the log.
 func readTarGz(data []byte) []any {
-	whole := must(io.ReadAll(must(gzip.NewReader(bytes.NewReader(data))))) // with what comes after the end of the archive
+	whole := must(io.ReadAll(must(gzip.NewReader(bytes.NewReader(data))))) // including data after the end of the archive
 	entries := []any{}
 	for tr := tar.NewReader(bytes.NewReader(whole)); ; {
 		h, err := tr.Next()

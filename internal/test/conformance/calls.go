@@ -17,11 +17,12 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 )
 
-// calls are the operations that need only one call of the SDK. A line has the method and
-// its arguments. The method belongs to the step's object, the client or the object's
-// files. A word is the name of an argument, or a number. {} stands for options from all
-// other arguments, except those with a minus, and with the named fields true. A call that
-// begins with "once" may take effect twice if it is repeated.
+// calls are the operations that need only one call of the SDK. Each has a method, and words
+// for its arguments. The method belongs to the step's object, the client or the object's
+// files. A word is the name of an argument of the step, or a number. The word {} stands for
+// options: they contain all other arguments of the step, except for those in words with a
+// minus, and the fields named within the braces are true. "once" marks a call that may take
+// effect twice if it is repeated.
 var calls = map[string]string{
 	"create":           "once Client.Create {}",
 	"fork":             "once Client.Fork sourceSandbox {AllowEmpty} -source -runtime",
@@ -68,7 +69,7 @@ var calls = map[string]string{
 	"fs.truncate":   "FS.Truncate path len",
 }
 
-// method makes the call that a line of calls describes.
+// method makes a call that calls describes.
 func (c *call) method(spec string) (any, error) {
 	spec, again := strings.CutPrefix(spec, "once ")
 	words := strings.Fields(spec)
@@ -102,7 +103,7 @@ func (c *call) method(spec string) (any, error) {
 	return do()
 }
 
-// bound returns the method of a word, and the arguments of the step.
+// bound returns the method that a word names, and the arguments of the step.
 func (c *call) bound(word string) (m reflect.Value, args arguments, err error) {
 	on, name := c.target, word
 	args = decoded[arguments](c.step.Args)
@@ -119,7 +120,7 @@ func (c *call) bound(word string) (m reflect.Value, args arguments, err error) {
 	return reflect.ValueOf(on).MethodByName(name), args, err
 }
 
-// fill sets the argument for one word.
+// fill sets the argument that a word describes.
 func (c *call) fill(p reflect.Value, word string, words []string, args arguments) error {
 	if named, ok := strings.CutPrefix(word, "{"); ok {
 		p.Set(reflect.New(p.Type().Elem()))
@@ -147,11 +148,11 @@ func (c *call) fill(p reflect.Value, word string, words []string, args arguments
 	return nil
 }
 
-// arguments are those of a call: the SDK's parameters, and for a static call the
-// credentials.
+// arguments are the arguments of a call, by their names: the parameters of the SDK and, for a
+// static call, the credentials.
 type arguments map[string]json.RawMessage
 
-// get decodes one argument. If it is absent or null, into is unchanged.
+// get decodes an argument to into. If the argument is absent or null, into is unchanged.
 func (a arguments) get(name string, into any) {
 	if !isNull(a[name]) {
 		check(json.Unmarshal(a[name], into))
@@ -161,7 +162,7 @@ func (a arguments) get(name string, into any) {
 // given returns a string argument of the step.
 func (c *call) given(name string) string { return decoded[arguments](c.step.Args).text(name) }
 
-// text returns a string argument. Anything else counts as absent.
+// text returns a string argument, or "" if the argument is not a string.
 func (a arguments) text(name string) string {
 	var v string
 	_ = json.Unmarshal(a[name], &v)
@@ -178,7 +179,7 @@ func (a arguments) without(words []string) arguments {
 	return rest
 }
 
-// argument returns JavaScript's name for a field of options.
+// argument returns the JavaScript name of a field of options.
 func argument(field string) string {
 	renamed := map[string]string{"VCPUs": "resources", "Ephemeral": "persistent", "NoResume": "resume", "KeepEvicted": "deleteEvicted"}
 	return cmp.Or(renamed[field], jsName(field))
@@ -203,7 +204,7 @@ func (c *call) options(o reflect.Value, args arguments) (err error) {
 				*v = sandbox.Forever
 			}
 		case *bool:
-			// A field that is on by default in JavaScript has the opposite name here.
+			// A field that is true by default in JavaScript has the opposite meaning in this SDK.
 			opposite := name != jsName(field.Name)
 			on := *v || opposite
 			args.get(name, &on)
@@ -214,7 +215,7 @@ func (c *call) options(o reflect.Value, args arguments) (err error) {
 				*v = func(ctx context.Context, sb *sandbox.Sandbox) error { return h(ctx, sb) }
 			}
 		case **sandbox.KeepLastSnapshots:
-			if !isNull(raw) || raw != nil && o.Type() == reflect.TypeFor[sandbox.UpdateOptions]() { // null removes it
+			if !isNull(raw) || raw != nil && o.Type() == reflect.TypeFor[sandbox.UpdateOptions]() { // in an update, null removes the value
 				*v = &sandbox.KeepLastSnapshots{}
 				err = errors.Join(err, c.options(reflect.ValueOf(*v).Elem(), decoded[arguments](raw)))
 			}
@@ -228,7 +229,7 @@ func (c *call) options(o reflect.Value, args arguments) (err error) {
 			err = errors.Join(err, policy(raw, v))
 		case *map[string]sandbox.Mount:
 			*v = c.mounts(raw)
-		case **string: // the network: null detaches it, and an empty text changes nothing
+		case **string: // the field Network: null detaches the network, and an empty text changes nothing
 			if text := args.text(name); text != "" || string(raw) == "null" {
 				*v = &text
 			}
@@ -238,7 +239,7 @@ func (c *call) options(o reflect.Value, args arguments) (err error) {
 			switch field.Name {
 			case "VCPUs":
 				o.Field(i).SetInt(decoded[struct{ VCPUs int64 }](raw).VCPUs)
-			case "Credentials", "Stdout", "Stderr": // JavaScript passes these in another way
+			case "Credentials", "Stdout", "Stderr": // in JavaScript, these are not options
 			default:
 				args.get(name, v)
 			}
@@ -268,7 +269,7 @@ func (a arguments) private() object {
 // errImpossible reports a policy or a mount that the SDK's type can't represent.
 var errImpossible = errors.New("conformance: impossible value")
 
-// policy decodes a policy in the public form, which JavaScript shares.
+// policy decodes a policy. Its JSON is the same in this SDK and in JavaScript.
 func policy(raw json.RawMessage, into **sandbox.NetworkPolicy) error {
 	if raw == nil || string(raw) == "null" {
 		return nil
@@ -279,8 +280,8 @@ func policy(raw json.RawMessage, into **sandbox.NetworkPolicy) error {
 	return nil
 }
 
-// mounts decodes the mounts of a sandbox. As in the official SDK, a saved drive
-// is mounted read-write.
+// mounts decodes the mounts of a sandbox. If a mount is a saved drive, it mounts the drive
+// read-write, as in the official SDK.
 func (c *call) mounts(raw json.RawMessage) map[string]sandbox.Mount {
 	if isNull(raw) {
 		return nil
@@ -315,7 +316,7 @@ func (c *call) static() (arguments, *sandbox.Client) {
 	return all, c.client(all)
 }
 
-// client returns the client that JavaScript makes for a static call.
+// client returns a client for a static call. In JavaScript, such a call creates its own client.
 func (c *call) client(a arguments) *sandbox.Client {
 	hc := c.d.http
 	if a.text("fetch") == "counting" {
@@ -329,7 +330,7 @@ func (c *call) client(a arguments) *sandbox.Client {
 	return must(sandbox.NewClient(opts))
 }
 
-// countingTransport is the custom transport of a scenario.
+// countingTransport is the transport of scenarios that set one. It counts the requests.
 type countingTransport struct{ d *driver }
 
 func (t countingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -337,9 +338,9 @@ func (t countingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.d.http.Transport.RoundTrip(r)
 }
 
-// once repeats a call that this SDK does not retry after a failure with an unknown outcome.
-// The official SDK does. As a caller may, the driver takes that risk, so that the rest of
-// the scenario can be compared.
+// once repeats a call that fails with an unknown outcome. The official SDK retries such a
+// call, but this SDK does not, because the call may take effect twice. The driver repeats it,
+// as a caller may, so that the rest of the scenario can be compared.
 func once[T any](c *call, do func() (T, error)) (T, error) {
 	v, err := do()
 	pause := 440 * time.Millisecond

@@ -8,9 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// CanonicalPath decodes every percent-encoded segment and encodes it again as
-// JavaScript's encodeURIComponent does. A segment that cannot be decoded is
-// left unchanged.
+// CanonicalPath decodes each percent-encoded segment of a path, and encodes it again like
+// JavaScript's encodeURIComponent. It does not change a segment that it can't decode.
 func CanonicalPath(raw string) string {
 	segments := strings.Split(raw, "/")
 	for i, s := range segments {
@@ -27,7 +26,7 @@ func encodeURIComponent(s string) string { return asJavaScript.Replace(url.Query
 
 // formPairs decodes a query or a form, sorted by key and then value.
 func formPairs(raw string) []any {
-	form, _ := url.ParseQuery(raw) // it skips what it can't decode
+	form, _ := url.ParseQuery(raw) // skips pairs that it can't decode
 	out := []any{}
 	for _, k := range slices.Sorted(maps.Keys(form)) {
 		for _, v := range slices.Sorted(slices.Values(form[k])) {

@@ -13,7 +13,7 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// runner is what runs commands: a sandbox, a session or a user.
+// runner is a sandbox, a session or a user. All of these can run commands.
 type runner interface {
 	RunCommand(ctx context.Context, name string, args []string, opts *sandbox.CommandOptions) (*sandbox.CommandResult, error)
 	StartCommand(ctx context.Context, name string, args []string, opts *sandbox.StartOptions) (*sandbox.Command, error)
@@ -58,9 +58,9 @@ func opRunCommand(c *call, t runner, a runArgs) (any, error) {
 	return once(c, func() (*sandbox.CommandResult, error) { return t.RunCommand(c.ctx, a.Cmd, a.Args, run) })
 }
 
-// captured holds what the writers of one command received. When the output of a detached
-// command has been copied, ended is closed, and failed holds the error, which JavaScript
-// emits as the writer's.
+// captured contains the data that the writers of one command have received. The channel
+// ended is closed after the output of a detached command has been copied. Then failed is the
+// error of copying, which in JavaScript the writer emits.
 type captured struct {
 	detached bool
 	got      map[string]*testkit.LockedBuffer
@@ -79,9 +79,9 @@ func (p *captured) value() object {
 	return out
 }
 
-// opPiped waits until the output of a command has been copied. JavaScript waits only for
-// the output. This SDK then confirms that the log is complete, and that request must not
-// mix with those of the next step.
+// opPiped waits until the output of a command has been copied. Unlike JavaScript, it waits
+// until this SDK has also confirmed that the log is complete. Otherwise the requests for this
+// could mix with those of the next step.
 func opPiped(c *call, _, _ any) (any, error) {
 	writers, _ := c.d.saved.Load("the writers of " + *c.step.On)
 	select {
@@ -91,7 +91,7 @@ func opPiped(c *call, _, _ any) (any, error) {
 	return writers.(*captured).value(), nil
 }
 
-// command returns the command that the step is about, running or ended.
+// command returns the running or ended command on which the step operates.
 func (c *call) command() *sandbox.Command {
 	if done, ok := c.target.(*sandbox.CommandResult); ok {
 		return done.Command
@@ -130,8 +130,9 @@ type logsArgs struct {
 	Close bool
 }
 
-// opLogs reads the log, or with close some lines of it. It then closes the log as Go
-// programs do, by canceling its context, and reads once more.
+// opLogs reads the log. With the argument close, it reads only some lines and closes the log.
+// A Go program does that by canceling the context, so opLogs cancels it and then reads once
+// more.
 func opLogs(c *call, _ any, a logsArgs) (any, error) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
@@ -167,8 +168,8 @@ type reviveArgs struct {
 	Data        json.RawMessage
 }
 
-// opDeserialize restores an object. In JavaScript the object creates a client from the
-// environment; here the driver binds it to one.
+// opDeserialize restores an object from JSON. In JavaScript, such an object creates a client
+// from the environment. In Go, the driver binds the object to a client.
 func opDeserialize(c *call, _ any, a reviveArgs) (any, error) {
 	if a.From != "" {
 		saved, _ := c.d.saved.Load(a.From)

@@ -8,20 +8,19 @@ import (
 	"strings"
 )
 
-// Recording is what a client sent and returned for a scenario. Both lists hold
-// decoded JSON.
+// Recording contains the requests that a client has sent for a scenario, and the results of
+// its calls. Both are decoded JSON.
 type Recording struct {
 	Requests []any `json:"requests"`
 	Results  []any `json:"results"`
 }
 
-// Compare describes the first difference between got and want, or returns ""
-// when the two agree by the rules of the format. With anyOrder, the order of
-// requests is ignored.
+// Compare describes the first difference between two recordings. It returns "" if they are
+// equal by the rules of the format. With anyOrder, it ignores the order of requests.
 func Compare(want, got Recording, anyOrder bool) string {
 	wanted, sent := compared(want.Requests, anyOrder), compared(got.Requests, anyOrder)
 	requests, results := differs("requests", wanted, sent), differs("results", any(want.Results), any(got.Results))
-	if requests != "" && results != "" { // the second often explains the first
+	if requests != "" && results != "" { // a difference in results often explains one in requests
 		return requests + "; and " + results
 	}
 	return requests + results
@@ -38,8 +37,8 @@ func compared(requests []any, anyOrder bool) any {
 	return out
 }
 
-// tolerant removes from a request what the format allows clients to vary: the
-// user agent, and the content type of a request without a body.
+// tolerant returns a request without the parts that may differ between clients: the user
+// agent, and the content type if there is no body.
 func tolerant(request any) any {
 	r := maps.Clone(request.(object))
 	delete(r, "ua")
@@ -51,9 +50,9 @@ func tolerant(request any) any {
 	return r
 }
 
-// differs compares decoded JSON values and describes the first difference. A
-// string that ends in an ellipsis matches any string with the prefix before it,
-// and the cause of an error is not compared.
+// differs compares decoded JSON values and describes the first difference. A wanted string
+// that ends with an ellipsis matches every string that begins with the text before it.
+// differs ignores the cause of an error.
 func differs(at string, want, got any) string {
 	switch w := want.(type) {
 	case object:

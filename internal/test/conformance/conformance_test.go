@@ -14,16 +14,16 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// Environment variables of the run.
+// These environment variables control a run of the tests.
 const (
 	dirEnv    = "SANDBOX_CONFORMANCE_DIR"    // another folder with scenarios/ and expected/
 	reportEnv = "SANDBOX_CONFORMANCE_REPORT" // a file to write the outcomes to, as JSON
-	recordEnv = "SANDBOX_CONFORMANCE_RECORD" // departures to record again: names, or "all"
+	recordEnv = "SANDBOX_CONFORMANCE_RECORD" // the names of the departures to record again, or "all"
 )
 
 const dataDir = "../../../testdata/conformance"
 
-// TestPlayer is a process that plays scenarios.
+// TestPlayer plays scenarios in a process of its own.
 func TestPlayer(t *testing.T) { PlayerMain(t) }
 
 func suite(t *testing.T, dir string) *Suite {
@@ -34,15 +34,15 @@ func suite(t *testing.T, dir string) *Suite {
 	return &Suite{Dir: dir, Departures: departures}
 }
 
-// TestConformance plays every scenario and compares the outcome with what the
-// official SDK did.
+// TestConformance plays each scenario with this SDK, and compares the requests and results
+// with the recording of the official SDK.
 func TestConformance(t *testing.T) { play(t, dataDir, os.Getenv(reportEnv)) }
 
-// TestMoreConformance plays the scenarios that this project added.
+// TestMoreConformance is like TestConformance, but for the scenarios that this project has added.
 func TestMoreConformance(t *testing.T) {
 	needs.GNU(t)
 	if os.Getenv(dirEnv) != "" {
-		needs.Other(t, "another folder is played")
+		needs.Other(t, "the test plays another folder")
 	}
 	play(t, filepath.Join(dataDir, "more"), "")
 }
@@ -85,7 +85,7 @@ func play(t *testing.T, dir, report string) {
 	counts := map[string]int{}
 	var played []Outcome
 	for _, o := range outcomes {
-		if o.Name != "" { // a -run pattern leaves some out
+		if o.Name != "" { // empty for scenarios that the -run pattern excludes
 			played = append(played, o)
 			counts[o.Outcome]++
 		}

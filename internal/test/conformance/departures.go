@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Departures are the intended differences. Scenarios lists those of single
-// scenarios; Rules apply to every scenario, including new ones.
+// Departures are the intended differences between this SDK and the official SDK. Scenarios
+// contains differences in single scenarios. Rules apply to all scenarios.
 type Departures struct {
 	Scenarios []Departure
 	Rules     Rules
@@ -19,19 +19,19 @@ type Departures struct {
 	dir string
 }
 
-// Departure is a scenario in which this SDK intentionally does something else.
+// Departure is a scenario in which this SDK intentionally differs.
 type Departure struct {
 	Name string
-	// Reason says what is wrong with what the official SDK does, and Instead what
-	// this SDK does.
+	// Reason explains the fault of the official SDK, and Instead says what this SDK does
+	// instead.
 	Reason, Instead string
 
 	own `json:"-"`
 }
 
-// own is the recording of a departure: what this SDK sends and returns, the exchanges that
-// it needs in addition to the script, those of the script that it does not request, and the
-// members in which it differs from the official SDK's recording.
+// own is the recording of a departure. In addition to the requests and results of this SDK,
+// it has the exchanges that the script lacks, the exchanges of the script that this SDK does
+// not request, and the members in which the recording differs from the official SDK's.
 type own struct {
 	Recording
 	Server  json.RawMessage `json:"server"`
@@ -40,14 +40,14 @@ type own struct {
 	missing bool
 }
 
-// Rule is a departure that is the same in every scenario. The code under its name describes
-// the difference exactly; any other difference fails.
+// Rule is a departure that occurs in several scenarios. The code that uses its name allows
+// exactly this difference. Any other difference is a failure.
 type Rule struct {
 	Rule string
-	// Reason is why this SDK departs, in a sentence or two.
+	// Reason explains the departure in a sentence or two.
 	Reason string
-	// Same is set if calls return the same and the API does the same: requests are only
-	// phrased differently, combined, repeated where that is safe, or additional lookups. A
+	// Same is set if calls have the same results and the same effects. Then requests have
+	// only another form, are combined, are safe repetitions, or are additional lookups. A
 	// scenario that uses only such rules counts as passed.
 	Same bool
 }
@@ -74,7 +74,7 @@ func (d *Departures) load(name string) *Departure {
 		return nil
 	}
 	dep := d.Scenarios[i]
-	raw, err := os.ReadFile(d.path(name)) // there is none before it is recorded
+	raw, err := os.ReadFile(d.path(name)) // missing before the first recording
 	dep.own, dep.missing = decoded[own](raw), err != nil
 	return &dep
 }
@@ -83,8 +83,8 @@ func (d *Departures) path(name string) string {
 	return filepath.Join(d.dir, "departures", name+".json")
 }
 
-// save writes the recording of a departure, one element to a line like the
-// other recordings.
+// save writes the recording of a departure. Like the other recordings, it has one element per
+// line.
 func (d *Departures) save(dep *Departure) {
 	var parts []string
 	for _, part := range []struct {
@@ -127,16 +127,16 @@ func (r Rules) reasons(used []string) string {
 	return strings.Join(out, " ")
 }
 
-// members names the members in which a recording of this SDK differs from the
-// official SDK's. The members of requests are numbered as this SDK makes them.
+// members names the members in which a recording of this SDK differs from the official
+// SDK's. The numbers of requests are those of this SDK.
 func members(want, got Recording) []string {
 	out := []string{}
 	target := func(r any) string {
 		m := r.(object)
 		return fmt.Sprint(m["method"], " ", m["path"])
 	}
-	// common[i][j] is the length of the longest common sequence of targets in want[i:] and
-	// got[j:].
+	// common[i][j] is the length of the longest common subsequence of targets in
+	// want.Requests[i:] and got.Requests[j:].
 	common := make([][]int, len(want.Requests)+1)
 	for i := range common {
 		common[i] = make([]int, len(got.Requests)+1)
@@ -165,7 +165,7 @@ func members(want, got Recording) []string {
 	return differing(out, "results", any(want.Results), any(got.Results))
 }
 
-// differing adds the members in which got differs from want.
+// differing appends the names of the members in which got differs from want.
 func differing(out []string, at string, want, got any) []string {
 	switch w := want.(type) {
 	case object:

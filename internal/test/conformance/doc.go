@@ -1,9 +1,8 @@
-// Package conformance plays the recordings of the official JavaScript SDK in
-// testdata/conformance with this SDK and compares what it sends and returns.
+// Package conformance repeats the recordings of the official JavaScript SDK in
+// testdata/conformance with this SDK, and compares the requests and results.
 //
-// The format is described in testdata/conformance/README.md. A scenario is
-// played against [Server], a scripted server, in another process, because the
-// credentials code reads the environment, the home directory and the working
-// directory. Intended differences are listed with their reasons in
-// testdata/conformance/departures.json. README.md has a diagram of the package.
+// testdata/conformance/README.md describes the format. Another process plays a scenario
+// against the scripted [Server], because the code for credentials reads the environment, the
+// home directory and the working directory. testdata/conformance/departures.json lists the
+// intended differences with their reasons. README.md has a diagram of the package.
 package conformance

@@ -20,7 +20,7 @@ import (
 	"github.com/go-vercel/sandbox/proxy"
 )
 
-// pipes is a listener in memory: real connections would stop a bubble's clock.
+// pipes is a listener for connections in memory. Real connections would stop the clock of a synctest bubble.
 type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -62,28 +62,28 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 // driver runs the steps of one scenario with the SDK.
 type driver struct {
 	scenario *Scenario
-	server   *Server      // nil when the API is a real one
-	api      string       // URL of a real API; "" when the server is scripted
-	http     *http.Client // the client that the SDK uses: everything goes to the server
+	server   *Server      // the scripted server, or nil with a real API
+	api      string       // the URL of a real API, or ""
+	http     *http.Client // the SDK's HTTP client, which sends all requests to the server
 
 	mu         sync.Mutex
 	saved      sync.Map
-	hooks      []any    // that have fired during the running step
-	rules      []string // that account for what steps did
+	hooks      []any    // the hooks that have run during the running step
+	rules      []string // the rules that the steps have used
 	login      sync.Mutex
-	creds      auth.Provider // found or asked for at a terminal
+	creds      auth.Provider // the provider whose credentials a call has found at a terminal
 	inParallel atomic.Int32
 	fetches    atomic.Int64
-	keys       *proxy.Keys // shared by the handlers of all steps, so that they are fetched once
+	keys       *proxy.Keys // all handlers share the keys, so that they fetch them once
 }
 
-// newDriver returns a driver that sends every request, for any host, to one
-// server without TLS, which distinguishes hosts by the Host header.
+// newDriver returns a driver that sends all requests, for any host, to one server without
+// TLS. The server distinguishes hosts by the Host header.
 func newDriver(s *Scenario, server *Server, to *pipes) *driver {
-	// net/http itself retries a GET on an idle connection that turns out to be
-	// closed. The scenarios are about the SDK's retries.
+	// Don't keep idle connections. net/http retries a GET if an idle connection turns out
+	// to be closed, but the scenarios are about the retries of the SDK.
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: to.dial, DialTLSContext: to.dial}
-	// No other client in this process may reach the real hosts.
+	// Make sure that no other client in this process reaches the real hosts.
 	http.DefaultTransport = transport
 	http.DefaultClient.Transport = transport
 	d := newRealDriver(s, "", &http.Client{Transport: transport})
@@ -112,16 +112,16 @@ func (d *driver) run(ctx context.Context) []any {
 		results = append(results, result)
 	}
 	if d.server != nil {
-		time.Sleep(time.Second) // for pending aborts, and for connections that the recording leaves open
+		time.Sleep(time.Second) // until pending aborts have happened, and open connections are closed
 		d.server.finish()
 	}
 	return results
 }
 
-// environment returns the provider of a call without credentials of its own. At
-// a terminal, outside CI and production, the official SDK starts a login; with
-// this SDK a program must ask for that, and the driver does. Credentials found
-// at a terminal are remembered for later calls; failures are not.
+// environment returns the provider for a call without its own credentials. At a terminal,
+// outside of CI and production, the official SDK starts a login. With this SDK, a program must
+// request the login, and the driver does so. It keeps credentials that it has found at a
+// terminal for later calls, but repeats failures.
 func (d *driver) environment() auth.Provider {
 	opts := &auth.Options{HTTPClient: d.http}
 	found := auth.Default(opts)
@@ -151,15 +151,15 @@ func (d *driver) environment() auth.Provider {
 	})
 }
 
-// rule records that a rule accounts for what the step did.
+// rule records that the step has used a rule.
 func (c *call) rule(name string) {
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
 	c.d.rules = append(c.d.rules, name)
 }
 
-// step runs one step and returns its result. A branch is a step directly inside
-// parallel: the hooks that it fires are listed with the parallel step.
+// step runs one step and returns its result. A branch is a step directly inside parallel. The
+// result of the parallel step lists the hooks of its branches.
 func (d *driver) step(ctx context.Context, s *Step, branch bool) object {
 	out := object{"op": s.Op}
 	if d.api != "" {
@@ -193,7 +193,7 @@ func (d *driver) step(ctx context.Context, s *Step, branch bool) object {
 	return out
 }
 
-// swapHooks replaces the list of hooks that have fired, and returns the previous one.
+// swapHooks replaces the list of hooks that have run, and returns the previous list.
 func (d *driver) swapHooks(hooks []any) []any {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -204,8 +204,8 @@ func (d *driver) swapHooks(hooks []any) []any {
 
 var snapshotOf = regexp.MustCompile(`@snapshot:(\w+)`)
 
-// withIDs replaces the name of a saved snapshot in the arguments by its ID,
-// since a real API chooses IDs itself.
+// withIDs replaces the names of saved snapshots in the arguments by their IDs, because a real
+// API chooses the IDs.
 func (d *driver) withIDs(s *Step) *Step {
 	s = new(*s)
 	s.Args = snapshotOf.ReplaceAllFunc(s.Args, func(m []byte) []byte {
@@ -225,11 +225,11 @@ type call struct {
 	step    *Step
 	out     object
 	target  any
-	partial []any // results that preceded an error
+	partial []any // the results before an error
 	pair    *captured
 }
 
-// operation returns what an op does, or nil for an unknown one.
+// operation returns the function of an op, or nil for an unknown op.
 func operation(op string) func(*call) (any, error) {
 	if spec, ok := calls[op]; ok {
 		return func(c *call) (any, error) {
@@ -245,7 +245,7 @@ func operation(op string) func(*call) (any, error) {
 	return ops[op]
 }
 
-// op is an operation on an object that is a T, with arguments.
+// op returns an operation on an object of type T, with arguments of type A.
 func op[T, A any](do func(c *call, on T, args A) (any, error)) func(*call) (any, error) {
 	return func(c *call) (any, error) {
 		on, _ := c.target.(T)
@@ -253,7 +253,7 @@ func op[T, A any](do func(c *call, on T, args A) (any, error)) func(*call) (any,
 	}
 }
 
-// do runs the step's operation under its abort signal.
+// do runs the step's operation, with the context that the step's abort signal cancels.
 func (c *call) do() (any, error) {
 	op := operation(c.step.Op)
 	if c.step.On != nil {
@@ -285,8 +285,8 @@ func (c *call) finish(value any, err error) {
 	}
 }
 
-// abortable returns the context of a call and a function that releases it. With
-// keep, the context stays alive for work that continues in the background.
+// abortable returns the context of a call, and a function that releases the context. With
+// keep, the context does not end, because work continues in the background.
 func (d *driver) abortable(parent context.Context, spec *AbortSpec) (context.Context, func(keep bool)) {
 	ctx, cancel := context.WithCancel(parent)
 	switch {

@@ -21,14 +21,13 @@ import (
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
-// textError is an error of a scenario's hook, or one of the SDK with the text
-// that it has in JavaScript.
+// textError is an error of a scenario's hook, or an error of the SDK with its JavaScript text.
 type textError string
 
 func (e textError) Error() string { return string(e) }
 
-// wordings translate the messages about arguments that both SDKs refuse: the argument, this
-// SDK's text, and JavaScript's text, in which {name} stands for an argument.
+// wordings translates the messages about arguments that both SDKs refuse from this SDK's text
+// to JavaScript's. {name} in a JavaScript text stands for an argument.
 var wordings = []struct{ ours, js string }{
 	{`stop: .*: there is no session$`, "No active session to stop."},
 	{`signal: (Unknown signal name: .*)`, "$1"},
@@ -45,7 +44,7 @@ var wordings = []struct{ ours, js string }{
 	{`the working directory .* is not an absolute path`, "cwd dir must be absolute"},
 }
 
-// refusedText returns JavaScript's error for refused arguments, or nil if it has none.
+// refusedText returns JavaScript's error for refused arguments, or nil if wordings has none.
 func refusedText(err error, c *call) object {
 	for _, w := range wordings {
 		m := regexp.MustCompile(w.ours)
@@ -66,8 +65,8 @@ func refusedText(err error, c *call) object {
 	return nil
 }
 
-// normError converts an error of the SDK to the form of results: the kinds and
-// texts of the JavaScript SDK, derived from the error's type and fields.
+// normError converts an error of this SDK to the form of results. It derives JavaScript's kind
+// and text from the error's type and fields.
 func normError(err error, c *call) object {
 	if e, ok := errors.AsType[textError](err); ok {
 		return object{"kind": "Error", "message": string(e)}
@@ -108,7 +107,7 @@ func apiError(err error, _ *call) object {
 	_, cut := errors.AsType[*api.BodyError](e.Err)
 	switch success := e.Status < 300; {
 	case e.Operation == api.ReadFile.Name:
-		// In JavaScript these errors do not name the session.
+		// In JavaScript, these errors don't contain the session.
 		delete(out, "sessionId")
 		out["message"] = "Unexpected response reading file: status " + strconv.Itoa(e.Status) + ", content-type " + cmp.Or(e.ContentType, "(none)")
 	case otherType && success:
@@ -141,8 +140,8 @@ func apiError(err error, _ *call) object {
 	return out
 }
 
-// streamError describes a failure of an output stream. In JavaScript, an
-// invalid line is an error of the parser or of the validation.
+// streamError describes the failure of an output stream. In JavaScript, the parser or the
+// validation returns the error about an invalid line.
 func streamError(err error, c *call) object {
 	e, ok := errors.AsType[*sandbox.StreamError](err)
 	if !ok {
@@ -183,13 +182,13 @@ func userError(err error, c *call) object {
 	return object{"kind": "Error", "message": text}
 }
 
-// jsSyscalls maps fs operations to their names in the official SDK's errors.
-// Others have their name in lower case.
+// jsSyscalls maps file operations to their names in the official SDK's errors. An operation
+// that is missing here has its name in lower case.
 var jsSyscalls = map[string]string{"readFile": "open", "readdir": "scandir", "appendFile": "", "writeFile": "", "exists": ""}
 
-// fileError describes the failure of a file operation. The official SDK looks for a few
-// phrases in the program's output; anything else is EACCES with that output. Errors of the
-// local disk have an errno.
+// fileError describes the failure of a file operation. The official SDK searches a few phrases
+// in the output of the helper program. If it finds none, its error is EACCES with this output.
+// Errors of the local disk have an errno.
 func fileError(err error, c *call) object {
 	op, inSandbox := strings.CutPrefix(c.step.Op, "fs.")
 	syscallName, special := jsSyscalls[op]
@@ -224,7 +223,7 @@ func fsError(code, text, op, path string) object {
 	return object{"kind": "FsError", "message": code + ": " + text + ", " + op + " '" + path + "'", "code": code, "syscall": op, "path": path}
 }
 
-// errnoNames are the Node codes of errors of the local disk.
+// errnoNames maps errnos of the local disk to the codes of Node.
 var errnoNames = map[syscall.Errno]string{
 	syscall.ENOENT: "ENOENT", syscall.EEXIST: "EEXIST", syscall.EACCES: "EACCES", syscall.EPERM: "EPERM",
 	syscall.ENOTDIR: "ENOTDIR", syscall.EISDIR: "EISDIR", syscall.ENOTEMPTY: "ENOTEMPTY",
@@ -248,14 +247,14 @@ func localError(err error, op string, inSandbox bool) object {
 	return object{"kind": "LocalFsError", "code": code, "syscall": pe.Op, "path": pe.Path}
 }
 
-// argumentError describes arguments that are refused before any request.
+// argumentError describes the error about arguments that the SDK refuses without a request.
 func argumentError(err error, c *call) object {
 	switch {
 	case errors.Is(err, errImpossible):
 		return object{"kind": "ValidationError"}
 	case errors.Is(err, sandbox.ErrNoRoute):
 		_, port, _ := strings.Cut(err.Error(), "port ")
-		port, _, _ = strings.Cut(port, ";") // what is exposed instead
+		port, _, _ = strings.Cut(port, ";") // the exposed ports follow the semicolon
 		return object{"kind": "Error", "message": "No route for port " + port}
 	case errors.Is(err, sandbox.ErrDeleted):
 		return object{"kind": "Refused", "message": err.Error()}
@@ -272,7 +271,7 @@ func argumentError(err error, c *call) object {
 	return object{"kind": "Refused", "message": err.Error()}
 }
 
-// networkError describes a connection that failed or broke.
+// networkError describes the error of a connection that failed or broke.
 func networkError(err error, _ *call) object {
 	var (
 		urlErr *url.Error
@@ -286,7 +285,7 @@ func networkError(err error, _ *call) object {
 	return nil
 }
 
-// credentialsError describes missing or invalid credentials.
+// credentialsError describes the error about missing or invalid credentials.
 func credentialsError(err error, _ *call) object {
 	if e, ok := errors.AsType[*auth.MissingError](err); ok {
 		missing := strings.NewReplacer("Token", "token", "TeamID", "teamId", "ProjectID", "projectId").Replace(strings.Join(e.Missing, ", "))

@@ -27,13 +27,13 @@ func (ex *Exchange) matches(e *Entry) bool {
 	return true
 }
 
-// piece is a part of a response that is sent, and flushed, separately.
+// piece is a part of a response that the server sends and flushes separately.
 type piece struct {
 	data  []byte
 	delay time.Duration
 }
 
-// response returns the header and the pieces of the response to send.
+// response returns the header and the pieces of the response.
 func (ex *Exchange) response() (http.Header, []piece) {
 	var (
 		data   []byte
@@ -64,7 +64,7 @@ func (ex *Exchange) response() (http.Header, []piece) {
 		}
 		pieces = append(pieces, piece{chunk.Bytes(), millis(delay)})
 	}
-	header := http.Header{"Content-Type": nil} // nil: net/http must not guess one
+	header := http.Header{"Content-Type": nil} // nil keeps net/http from guessing a type
 	if kind != "" {
 		header.Set("Content-Type", kind)
 	}

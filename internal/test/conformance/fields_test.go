@@ -17,8 +17,8 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// onlyHere lists the options that JavaScript lacks, at least for the call, and those
-// that the player sets itself: the sandbox of a listing, and noWait.
+// onlyHere lists the options that the call does not have in JavaScript, and the options that
+// the player sets itself, which are the sandbox of a listing and noWait.
 var onlyHere = []string{
 	"create.architecture", "create.credentials", "create.onCreate", "create.resume", "create.waitForImage",
 	"fork.allowEmpty", "fork.mounts", "fork.waitForImage",
@@ -26,19 +26,19 @@ var onlyHere = []string{
 	"runCommand.binary", "runCommand.id", "runCommand.killOnCancel", "stop.noWait", "update.extra",
 }
 
-// unread are the fields of responses that JavaScript ignores.
+// unread lists the fields of responses that JavaScript ignores.
 var unread = []string{"Info.architecture", "SnapshotInfo.architecture", "DriveInfo.parentDriveId", "DriveInfo.rootDriveId", "DriveInfo.v0"}
 
-// sharedWith maps a call to the call whose options it shares. The same code sends them, so
-// one comparison is enough.
+// sharedWith maps a call to another call with the same options. The same code sends the
+// options of both, so comparing one is enough.
 var sharedWith = map[string]string{"getOrCreate": "create"}
 
-// TestEveryFieldIsCompared reports options that no scenario sets, properties that no
-// scenario reads, and fields that no response has. A scenario with its own departure counts
-// only for calls whose results are the official SDK's, and not if the body of a request
+// TestEveryFieldIsCompared fails for options that no scenario sets, properties that no
+// scenario reads, and fields that no result has. A scenario with its own departure counts only
+// for calls with the official SDK's results. It does not count at all if the body of a request
 // differs.
 func TestEveryFieldIsCompared(t *testing.T) {
-	given, asked, told := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	given, asked, returned := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, dir := range []string{dataDir, filepath.Join(dataDir, "more")} {
 		suite := suite(t, dir)
 		for _, file := range suite.Files() {
@@ -67,7 +67,7 @@ func TestEveryFieldIsCompared(t *testing.T) {
 				return v, true
 			})
 			mapped(results, func(key string, v any) (any, bool) {
-				told[key] = true
+				returned[key] = true
 				return v, true
 			})
 		}
@@ -90,10 +90,10 @@ func TestEveryFieldIsCompared(t *testing.T) {
 		}
 	}
 	slices.Sort(missing)
-	assert.Equal(t, onlyHere, missing, "options that no scenario gives")
+	assert.Equal(t, onlyHere, missing, "options that no scenario sets")
 	for class, names := range getters {
 		for name := range strings.FieldsSeq(strings.ReplaceAll(names, "|", "")) {
-			assert.True(t, asked[name], "no scenario asks a %s for its %s", class, name)
+			assert.True(t, asked[name], "no scenario reads the property of a %s: %s", class, name)
 		}
 	}
 	for _, info := range []any{sandbox.Info{}, sandbox.SessionInfo{}, sandbox.SnapshotInfo{}, sandbox.DriveInfo{}} {
@@ -101,13 +101,13 @@ func TestEveryFieldIsCompared(t *testing.T) {
 		for field := range of.Fields() {
 			name := jsName(field.Name)
 			if name != "extra" && !slices.Contains(unread, of.Name()+"."+name) {
-				assert.True(t, told[name], "no result has the %s of a %T", name, info)
+				assert.True(t, returned[name], "no result has the %s of a %T", name, info)
 			}
 		}
 	}
 }
 
-// sameSteps returns the steps of a departure whose results are the official SDK's.
+// sameSteps returns the steps of a departure that have the official SDK's results.
 func sameSteps(steps []any, d *Departure) (same []any) {
 	if strings.Contains(strings.Join(d.Differs, "\n"), ".body") {
 		return nil
@@ -122,7 +122,7 @@ func sameSteps(steps []any, d *Departure) (same []any) {
 	return same
 }
 
-// optionsOf returns the options type of each call that has one.
+// optionsOf iterates over the calls with options, and the types of these options.
 func optionsOf(t *testing.T) func(yield func(op string, options reflect.Type) bool) {
 	return func(yield func(string, reflect.Type) bool) {
 		specs := maps.Clone(calls)

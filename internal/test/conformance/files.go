@@ -16,7 +16,7 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// filePath names a file. Without Cwd, its directory is the sandbox's.
+// filePath is the path of a file. If Cwd is empty, a path is relative to the sandbox's directory.
 type filePath struct{ Path, Cwd string }
 
 // fileArgs are the arguments of operations that need more than one call.
@@ -35,7 +35,7 @@ type fileArgs struct {
 
 type filesystem interface{ FS() *sandbox.FileSystem }
 
-// readAll reads a file without checking its size, like JavaScript.
+// readAll reads a file. Like JavaScript, it does not check the size.
 func readAll(c *call, f *sandbox.FileSystem, name filePath) ([]byte, error) {
 	r, err := f.Open(c.ctx, name.Path, &sandbox.OpenOptions{Cwd: name.Cwd, NoSizeCheck: true})
 	if err != nil {
@@ -53,8 +53,8 @@ func opReadFile(c *call, on filesystem, a fileArgs) (any, error) {
 	return data, nil
 }
 
-// orMissing returns null for a missing file, like JavaScript. It translates the reason why
-// a user could not read a file to JavaScript's text.
+// orMissing returns the result for an error of reading a file. Like JavaScript, this is null
+// for a missing file. For a user's file, it translates the error to JavaScript's text.
 func (c *call) orMissing(err error, src filePath) (any, error) {
 	pe, ok := errors.AsType[*fs.PathError](err)
 	fe, remote := errors.AsType[*sandbox.FSError](err)
@@ -73,7 +73,7 @@ func (c *call) orMissing(err error, src filePath) (any, error) {
 }
 
 func opDownloadFile(c *call, on filesystem, a fileArgs) (any, error) {
-	// In Go, a destination with a directory of its own is a joined path.
+	// A destination may have a directory and a path. In Go, the caller joins both.
 	local := a.Dst.Path
 	if local != "" {
 		if !filepath.IsAbs(local) {
@@ -140,8 +140,8 @@ func opReaddir(c *call, on filesystem, a fileArgs) (any, error) {
 	return out, nil
 }
 
-// content returns the bytes to write. The text in utf8 is decoded with the
-// encoding, as Buffer.from does.
+// content returns the bytes to write. Like Buffer.from, it decodes the text in utf8 with the
+// encoding.
 func content(a arguments) []byte {
 	data := decoded[ByteSpec](a["data"])
 	raw := data.Bytes()
@@ -162,7 +162,7 @@ func content(a arguments) []byte {
 	return raw
 }
 
-// decodeText converts bytes to a string as Buffer.toString does.
+// decodeText converts bytes to a string like Buffer.toString.
 func decodeText(data []byte, encoding string) string {
 	switch encoding {
 	case "base64":
@@ -176,11 +176,11 @@ func decodeText(data []byte, encoding string) string {
 		}
 		return string(runes)
 	}
-	return string([]rune(string(data))) // every invalid byte is a U+FFFD
+	return string([]rune(string(data))) // replaces each invalid byte by U+FFFD
 }
 
-// kinds names the methods of JavaScript's Stats and Dirent that return true. An
-// entry whose type a listing omits counts as a file there.
+// kinds returns the names of the methods of JavaScript's Stats and Dirent that return true. In
+// JavaScript, an entry of an unknown type is a file.
 func kinds(mode fs.FileMode) []any {
 	return []any{cmp.Or(map[fs.FileMode]string{
 		fs.ModeDir: "Directory", fs.ModeSymlink: "SymbolicLink", fs.ModeDevice: "BlockDevice",

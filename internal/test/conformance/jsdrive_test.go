@@ -21,15 +21,14 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// jsModulesEnv names the node_modules folder that holds the official SDK.
+// jsModulesEnv names the variable with the node_modules folder of the official SDK.
 const jsModulesEnv = "SANDBOX_JS_MODULES"
 
-// officialLives lists the versions of the official SDK that are run, with their
-// steps.
+// officialLives lists the runs of the official SDK: its version and the steps.
 var officialLives = []struct {
-	version, name string // of the package, and of its folder in node_modules
-	steps         string // a file in testdata/jsdrive
-	runtime       string // the runtime of sandboxes; "" for an image
+	version, name string // the version of the package, and its folder in node_modules
+	steps         string // the file with the steps in testdata/jsdrive
+	runtime       string // the runtime of the sandboxes, or "" if they use an image
 	departs       []string
 }{
 	{"2.9.2", "@vercel/sandbox", "steps.json", "node24", []string{"regions-told", "server's-words", "usage-of-zero"}},
@@ -37,9 +36,8 @@ var officialLives = []struct {
 	{"3.5.0", "vercel-sandbox-3", "version3.json", "", []string{"drives-are-no-sandbox", "response-rules-told", "usage-of-zero"}},
 }
 
-// TestOfficialSDKOnEmulator runs the same steps with each version of the
-// official SDK and with this SDK, each against its own emulator, and compares
-// the reports.
+// TestOfficialSDKOnEmulator runs the same steps with a version of the official SDK and with
+// this SDK, each with its own emulator, and compares the results.
 func TestOfficialSDKOnEmulator(t *testing.T) {
 	needs.Programs(t, "node", "git")
 	modules := os.Getenv(jsModulesEnv)
@@ -59,8 +57,8 @@ func TestOfficialSDKOnEmulator(t *testing.T) {
 			}
 			require.Equal(t, any(life.version), decoded[object](raw)["version"])
 
-			// play returns the steps, their results, and the normalizer of values that
-			// vary between runs.
+			// play runs the steps. It returns the steps, their results, and a normalizer
+			// for values that vary between runs.
 			play := func(run func(t *testing.T, scenario []byte, url, dir string) []any) (Scenario, []any, *normalizer) {
 				srv := sandboxtest.New(t, nil)
 				dir := t.TempDir()
@@ -71,7 +69,7 @@ func TestOfficialSDKOnEmulator(t *testing.T) {
 				steps := driveSteps(t, life.steps, life.runtime, users && srv.Mode() == sandboxtest.Namespace, vars)
 				return decoded[Scenario](steps), run(t, steps, srv.URL, dir), newNormalizer(dir, srv.URL)
 			}
-			var noted []string // the rules that our driver applied
+			var noted []string // the rules that the driver of this SDK has used
 			_, js, jsVarying := play(func(t *testing.T, scenario []byte, url, dir string) []any {
 				return runNode(t, modules, life.name, scenario, url, dir)
 			})
@@ -89,18 +87,18 @@ func TestOfficialSDKOnEmulator(t *testing.T) {
 			departed := reconcileSteps(t, s, js, got, noted)
 			var expected []string
 			for _, rule := range life.departs {
-				if rule != "usage-of-zero" || !realistic() { // a slow stop responds before any usage is known
+				if rule != "usage-of-zero" || !realistic() { // a realistic emulator responds to a stop before it knows the usage
 					expected = append(expected, rule)
 				}
 			}
-			assert.Equal(t, expected, departed, "the differences that there are a reason for")
+			assert.Equal(t, expected, departed, "the rules that the steps must use")
 			compareSteps(t, jsVarying.steps(js), gotVarying.steps(withoutNotes(got).([]any)))
 		})
 	}
 }
 
-// reconcileSteps applies intended differences to what the official SDK reports.
-// It logs each such step and returns their names.
+// reconcileSteps applies the rules about intended differences to the official SDK's results.
+// It logs each step with such a difference, and returns the names of the used rules.
 func reconcileSteps(t *testing.T, s Scenario, js, got []any, noted []string) []string {
 	departed := map[string]bool{}
 	for i := range js {
@@ -115,13 +113,13 @@ func reconcileSteps(t *testing.T, s Scenario, js, got []any, noted []string) []s
 	return slices.Sorted(maps.Keys(departed))
 }
 
-// usage are the members that JavaScript reports as 0, and this SDK leaves out.
+// usage lists the members that are 0 in JavaScript and absent in this SDK.
 var usage = []string{
 	"totalEgressBytes", "totalIngressBytes", "totalDurationMs", "totalActiveCpuDurationMs", "duration", "activeCpuDurationMs", "activeCpuUsageMs", "networkTransfer",
 }
 
-// allowVersions copies to w what older versions of the official SDK lack, and adds the
-// names of these differences to used.
+// allowVersions copies values from g to w that older versions of the official SDK lack. It
+// appends the names of these differences to used.
 func allowVersions(used []string, w, g any) []string {
 	if list, ok := w.([]any); ok {
 		other, _ := g.([]any)
@@ -137,15 +135,15 @@ func allowVersions(used []string, w, g any) []string {
 	for k := range want {
 		used = allowVersions(used, want[k], got[k])
 	}
-	// The messages of version 2.9.2 lack the server's words.
+	// The messages of version 2.9.2 lack the server's message.
 	if said, ok := want["message"].(string); ok && want["kind"] == "APIError" && !strings.Contains(said, ":") && strings.HasPrefix(fmt.Sprint(got["message"]), said+": ") {
 		want["message"], used = got["message"], append(used, "server's-words")
 	}
-	// Version 2.9.2 leaves out the regions of a stop's snapshot.
+	// In version 2.9.2, the snapshot of a stop lacks its regions.
 	if want["region"] != nil && want["regions"] == nil && differs("", []any{want["region"]}, got["regions"]) == "" {
 		want["regions"], used = got["regions"], append(used, "regions-told")
 	}
-	// JavaScript reads a domain with response rules as one that is allowed.
+	// In JavaScript, a domain with response rules is an allowed domain without rules.
 	if allow, ok := got["allow"].(object); ok {
 		if read, answered := withoutResponses(allow); answered && differs("", want["allow"], read) == "" {
 			want["allow"], used = got["allow"], append(used, "response-rules-told")
@@ -161,8 +159,8 @@ func allowVersions(used []string, w, g any) []string {
 	return used
 }
 
-// withoutResponses returns the domains of a policy as a client without response
-// rules reads them, and reports whether there are such rules.
+// withoutResponses returns the domains of a policy in the form of a client that does not know
+// response rules. It also reports whether there are such rules.
 func withoutResponses(allow object) (read any, answered bool) {
 	domains, byDomain, ruled := []any{}, object{}, false
 	for _, domain := range sortedKeys(allow) {
@@ -178,22 +176,21 @@ func withoutResponses(allow object) (read any, answered bool) {
 	return domains, answered
 }
 
-// realistic reports whether emulators are as slow as the service, so that the
-// duration of a stop varies.
+// realistic reports whether the emulators are as slow as the service. Then the state after a
+// stop varies.
 func realistic() bool { return os.Getenv("SANDBOX_TEST_REALISTIC") == "1" }
 
-// compareSteps compares what the official SDK reports with what this SDK
-// reports.
+// compareSteps compares the results of the official SDK with those of this SDK.
 func compareSteps(t *testing.T, js, got []any) {
 	ran := 0
 	for i := range js {
 		step, _ := js[i].(object)
 		for _, r := range []any{js[i], got[i]} {
 			value, _ := r.(object)["value"].(object)
-			if realistic() && value["status"] == "snapshotting" { // the stage of a stop when its response arrives
+			if realistic() && value["status"] == "snapshotting" { // the state depends on the time when the response to the stop arrives
 				value["status"] = "stopping"
 			}
-			if step["op"] == "fs.readdir" { // the order of find's output varies
+			if step["op"] == "fs.readdir" { // find lists a directory in any order
 				sortByName(r.(object)["value"])
 			}
 		}
@@ -205,17 +202,18 @@ func compareSteps(t *testing.T, js, got []any) {
 			t.Logf("%d %s", i+1, show(js[i]))
 		}
 	}
-	assert.Greater(t, ran, len(js)/2, "most of the steps succeed")
+	assert.Greater(t, ran, len(js)/2, "most steps must succeed")
 }
 
-// driveSteps reads the steps. On a machine without users, it omits and logs the steps that
-// need some. If runtime is set, sandboxes are created with it, except from a snapshot.
+// driveSteps reads the steps. On a machine whose sandboxes have no users, it omits the steps
+// that need users, and logs them. If runtime is set, the steps create sandboxes with it, except
+// from a snapshot.
 func driveSteps(t *testing.T, name, runtime string, users bool, vars map[string]string) []byte {
 	file := decoded[object](Substitute(must(os.ReadFile(filepath.Join("../../../testdata/jsdrive", name))), vars))
 	file["steps"] = mapped(file["steps"], func(_ string, v any) (any, bool) {
 		step, _ := v.(object)
 		if step["needs"] != nil && !users {
-			t.Logf("left out for want of %s: %s", step["needs"], show(step))
+			t.Logf("omitted, because %s is missing: %s", step["needs"], show(step))
 			return nil, false
 		}
 		args, _ := step["args"].(object)
@@ -227,8 +225,8 @@ func driveSteps(t *testing.T, name, runtime string, users bool, vars map[string]
 	return must(json.Marshal(file))
 }
 
-// sources returns the URLs, as sandboxes reach them, of a git repository and a tarball to
-// create sandboxes from.
+// sources returns the URLs of a git repository and a tarball from which the steps create
+// sandboxes. The sandboxes can reach these URLs.
 func sources(t *testing.T) (git, tarball string) {
 	work, root := t.TempDir(), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(work, "README"), []byte("from git\n"), 0o644))
@@ -249,8 +247,7 @@ func sources(t *testing.T) (git, tarball string) {
 	return url + "/repo", url + "/a.tgz"
 }
 
-// runNode runs the steps with the official SDK installed under that name in
-// modules.
+// runNode runs the steps with the official SDK, which is in the folder name of modules.
 func runNode(t *testing.T, modules, name string, scenario []byte, url, dir string) []any {
 	recorder := must(filepath.Abs("../../../testdata/conformance/record"))
 	file, out := filepath.Join(t.TempDir(), "steps.json"), filepath.Join(t.TempDir(), "out.json")
@@ -264,12 +261,12 @@ func runNode(t *testing.T, modules, name string, scenario []byte, url, dir strin
 	printed, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", printed)
 	got := decoded[struct{ Results, Stray []any }](must(os.ReadFile(out)))
-	assert.Empty(t, got.Stray, "errors that escaped the official SDK")
+	assert.Empty(t, got.Stray, "uncaught errors of the official SDK")
 	return got.Results
 }
 
-// normalizer replaces values that vary between runs: IDs by their order; times,
-// durations, inode numbers and addresses by their kind.
+// normalizer replaces values that vary between runs. It replaces IDs by numbers, in the order
+// in which they occur, and times, durations, inode numbers and addresses by their kind.
 type normalizer struct {
 	replace *strings.Replacer
 	ids     map[string]string
@@ -286,7 +283,7 @@ var (
 	port      = regexp.MustCompile(`\d+\.\d+\.\d+\.\d+:\d+`)
 )
 
-// varying are the fields whose values vary between runs.
+// varying lists the fields whose values vary between runs.
 var varying = map[string]bool{
 	"durationMs": true, "duration": true, "startedAt": true, "dev": true, "ino": true, "blocks": true, "token": true,
 	"sizeBytes": true, "activeCpuDurationMs": true, "totalActiveCpuDurationMs": true, "totalDurationMs": true, "nlink": true,

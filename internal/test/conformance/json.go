@@ -9,16 +9,14 @@ import (
 	"unicode/utf16"
 )
 
-// compactJSON returns a JSON value without white space, with its keys in their
-// original order.
+// compactJSON returns a JSON value without white space. It keeps the order of the keys.
 func compactJSON(raw json.RawMessage) []byte {
 	var buf bytes.Buffer
 	check(json.Compact(&buf, raw))
 	return buf.Bytes()
 }
 
-// decodeJSON reads one JSON value and nothing after it. Numbers are float64,
-// as in the recordings.
+// decodeJSON decodes a JSON value. It returns false if the data is invalid or contains more.
 func decodeJSON(data []byte) (any, bool) {
 	var v any
 	if err := json.Unmarshal(data, &v); err != nil {
@@ -27,7 +25,7 @@ func decodeJSON(data []byte) (any, bool) {
 	return v, true
 }
 
-// plain converts any value to the types that JSON decodes to.
+// plain converts a value to the types that decoding JSON returns, such as map[string]any.
 func plain(v any) any { return decoded[any](marshal(v)) }
 
 // marshal encodes JSON without escaping HTML.
@@ -39,11 +37,11 @@ func marshal(v any) []byte {
 	return bytes.TrimRight(buf.Bytes(), "\n")
 }
 
-// show formats a value for a message, truncated to a readable length.
+// show formats a value for a message, with at most 700 characters.
 func show(v any) string { return fmt.Sprintf("%.700s", marshal(v)) }
 
-// long is the length, in UTF-16 units or bytes, above which results hold a
-// digest instead of a string or bytes.
+// long is the maximum length of a string or bytes in results, in UTF-16 units or bytes. Longer
+// ones are represented by a digest.
 const long = 1024
 
 // normText returns a string in the form of results.
@@ -54,8 +52,8 @@ func normText(s string) any {
 	return s
 }
 
-// mapped returns a copy of decoded JSON. From the outside in, change replaces or
-// omits each member of lists and objects.
+// mapped returns a changed copy of decoded JSON. It calls change for each member of lists and
+// objects, from the outside in, to replace or omit the member.
 func mapped(v any, change func(key string, v any) (any, bool)) any {
 	switch v := v.(type) {
 	case []any:
@@ -78,8 +76,8 @@ func mapped(v any, change func(key string, v any) (any, bool)) any {
 	return v
 }
 
-// normDeep returns a decoded JSON value in the form of results: long strings
-// become digests.
+// normDeep returns a decoded JSON value in the form of results, in which digests represent long
+// strings.
 func normDeep(v any) any {
 	norm := func(_ string, v any) (any, bool) {
 		if text, ok := v.(string); ok {
@@ -94,8 +92,8 @@ func normDeep(v any) any {
 // sortedKeys returns the sorted keys of an object.
 func sortedKeys(m object) []string { return slices.Sorted(maps.Keys(m)) }
 
-// must returns v. An error here is a mistake in the suite, or of the machine, and
-// ends the scenario.
+// must returns v. It panics, which ends the scenario, if err is not nil. Use it only for errors
+// that are faults of the suite or of the machine.
 func must[T any](v T, err error) T {
 	check(err)
 	return v
@@ -107,7 +105,7 @@ func check(err error) {
 	}
 }
 
-// decoded decodes a part of a scenario as a T. An absent part is the zero value.
+// decoded decodes a part of a scenario as a T. It returns the zero value if the part is absent.
 func decoded[T any](raw json.RawMessage) (v T) {
 	if len(raw) > 0 {
 		check(json.Unmarshal(raw, &v))

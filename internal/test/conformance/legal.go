@@ -13,14 +13,14 @@ import (
 	"strings"
 )
 
-// runLegal plays a scenario once more if this SDK refuses its arguments, with values
-// that the API accepts. It replaces them in the steps, in the script, and in the
-// recorded requests of the official SDK.
+// runLegal plays a scenario a second time if this SDK has refused some of its arguments. It
+// replaces these arguments by values that the API accepts, in the steps, in the script, and in
+// the recorded requests of the official SDK.
 func (s *Suite) runLegal(ctx context.Context, file string) Outcome {
 	dir := must(os.MkdirTemp("", "legal-"))
 	defer func() { _ = os.RemoveAll(dir) }()
 	if !s.legalCopy(dir, file) {
-		return Outcome{Outcome: Skipped} // a name that is a route has no legal form
+		return Outcome{Outcome: Skipped} // the name of a route can't be replaced
 	}
 	legal := *s
 	legal.Dir = dir
@@ -32,7 +32,7 @@ func (s *Suite) runLegal(ctx context.Context, file string) Outcome {
 	return o
 }
 
-// legalCopy copies a scenario with legal values, and reports whether it replaced any.
+// legalCopy copies a scenario with legal values. It reports whether it has replaced any values.
 func (s *Suite) legalCopy(dir, file string) (changed bool) {
 	renamed := map[string]string{}
 	for _, kind := range []string{"scenarios", "expected"} {
@@ -46,7 +46,7 @@ func (s *Suite) legalCopy(dir, file string) (changed bool) {
 		text := must(json.Marshal(whole))
 		changed = changed || !bytes.Equal(before, text)
 		for old, now := range renamed {
-			for _, end := range []string{`"`, "/"} { // the end of a path, or of its segment
+			for _, end := range []string{`"`, "/"} { // a name ends at the end of a path or of a segment
 				text = bytes.ReplaceAll(text, []byte("/"+old+end), []byte("/"+now+end))
 			}
 		}
@@ -56,12 +56,12 @@ func (s *Suite) legalCopy(dir, file string) (changed bool) {
 	return changed
 }
 
-// asByTheAPI is the rule about calls that both this SDK and the API refuse.
+// asByTheAPI is the rule for calls that both this SDK and the API refuse.
 const asByTheAPI = "refused-as-by-the-api"
 
-// refusal returns the rule that allows a refusal of this SDK, or "" if there is none: it
-// may refuse what the API refuses according to the recording or to the limits of the
-// platform.
+// refusal returns the rule that allows this SDK to refuse a call, or "" if there is none. This
+// SDK may refuse a call if the API refuses it, according to the recording or to the limits of
+// the platform.
 func refusal(w object, s *Step) string {
 	var args object
 	switch failed := errorOf(w); {
@@ -83,13 +83,13 @@ var plainNames = regexp.MustCompile(`^[a-zA-Z0-9_-]{0,128}$`)
 
 const day = 24 * 60 * 60 * 1000
 
-// between are the limits of numbers. The number 0 stands for the default.
+// between maps the names of numbers to their limits. The number 0 stands for the default.
 var between = map[string][2]float64{
 	"timeout": {1000, day}, "timeoutMs": {100, 18e6}, "limit": {1, 50}, "count": {1, 10}, "snapshotExpiration": {day, 1e15}, "expiration": {day, 1e15},
 }
 
-// legalized replaces the values that the API refuses in a value of the given name. renamed
-// collects the replaced names of sandboxes.
+// legalized returns a value without the parts that the API refuses. name is the name of the
+// argument. renamed collects the replaced names of sandboxes.
 func legalized(name string, v any, renamed map[string]string) any {
 	switch v := v.(type) {
 	case float64:
@@ -116,7 +116,7 @@ func legalized(name string, v any, renamed map[string]string) any {
 func legalObject(name string, v object, renamed map[string]string) any {
 	for key, inner := range v {
 		as := key
-		if key == "timeout" && v["command"] != nil { // of a command, not of a session
+		if key == "timeout" && v["command"] != nil { // the timeout of a command, not of a session
 			as = "timeoutMs"
 		}
 		v[key] = legalized(as, inner, renamed)
@@ -138,8 +138,8 @@ func legalObject(name string, v object, renamed map[string]string) any {
 	return v
 }
 
-// legalMount reports whether a drive can be mounted at a path, given the path before it. It
-// replaces an unknown mode.
+// legalMount reports whether the API accepts a mount at a path, after a mount at the path
+// before. It replaces an unknown mode.
 func legalMount(at, before string, v any) bool {
 	m, ok := v.(object)
 	if m["mode"] != nil && !slices.Contains([]any{"read-write", "snapshot"}, m["mode"]) {

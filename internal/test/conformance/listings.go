@@ -8,8 +8,8 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// listings are the listing operations: the name of the items, the method for a page, and
-// the method for all items.
+// listings maps the listing operations to the name of the items, the method that returns a
+// page, and the method that returns all items.
 var listings = map[string][3]string{
 	"list":          {"sandboxes", "Client.ListPage {} -name", "Client.List {} -name"},
 	"snapshotList":  {"snapshots", "Client.ListSnapshotsPage {}" + pagesOnly, "Client.ListSnapshots {}" + pagesOnly},
@@ -19,10 +19,10 @@ var listings = map[string][3]string{
 	"driveList":     {"drives", "Client.ListDrivesPage {} -name -tags", "Client.ListDrives {} -name -tags"},
 }
 
-// pagesOnly excludes the filters that only sandboxes and drives have.
+// pagesOnly excludes the arguments that only listings of sandboxes and drives have.
 const pagesOnly = " -sortBy -namePrefix -tags"
 
-// listing says which items and fields of a listing a step wants.
+// listing says which items of a listing, and which of their fields, a step requests.
 type listing struct {
 	key     string
 	Collect string
@@ -39,7 +39,7 @@ func (c *call) list(spec [3]string) (any, error) {
 	none := l.Take != nil && *l.Take == 0 // JavaScript has already requested the first page
 	all := l.Collect == "toArray" || l.Collect == "items" && !none
 	if sb, ok := c.target.(*sandbox.Sandbox); ok && c.step.Op == "listSnapshots" && !all {
-		c.give("name", sb.Name())
+		c.setArgument("name", sb.Name())
 	}
 	if all {
 		items, err := c.method(spec[2])
@@ -49,7 +49,7 @@ func (c *call) list(spec [3]string) (any, error) {
 		if l.Collect == "toArray" {
 			defer func() { c.partial = nil }()
 		}
-		return l.take(c, items, l.item)
+		return l.collect(c, items, l.item)
 	}
 	page, err := c.method(spec[1])
 	if err != nil {
@@ -65,8 +65,8 @@ func (c *call) list(spec [3]string) (any, error) {
 	return l.page(page), nil
 }
 
-// take collects the items of an iterator that the step requests.
-func (l listing) take(c *call, seq any, form func(any) any) (any, error) {
+// collect returns the items of an iterator that the step requests.
+func (l listing) collect(c *call, seq any, form func(any) any) (any, error) {
 	out := []any{}
 	for v, e := range reflect.ValueOf(seq).Seq2() {
 		if err, _ := reflect.TypeAssert[error](e); err != nil {
@@ -82,11 +82,11 @@ func (l listing) take(c *call, seq any, form func(any) any) (any, error) {
 	return out, nil
 }
 
-// pages iterates over a page and those that follow.
+// pages iterates over a page and the following pages.
 func (c *call) pages(l listing, spec string, page any) (any, error) {
 	out, cursor := []any{}, "cursor"
 	if c.step.Op == "snapshotTree" {
-		cursor = "snapshotId" // each page has its own anchor
+		cursor = "snapshotId" // the next page of a tree begins at a snapshot
 	}
 	for l.Take == nil || len(out) < *l.Take {
 		out = append(out, l.page(page))
@@ -94,7 +94,7 @@ func (c *call) pages(l listing, spec string, page any) (any, error) {
 		if next == "" || l.Take != nil && len(out) == *l.Take {
 			break
 		}
-		c.give(cursor, next)
+		c.setArgument(cursor, next)
 		var err error
 		if page, err = c.method(spec); err != nil {
 			c.partial = out
@@ -104,8 +104,8 @@ func (c *call) pages(l listing, spec string, page any) (any, error) {
 	return out, nil
 }
 
-// give sets an argument of the step.
-func (c *call) give(name, text string) {
+// setArgument sets an argument of the step.
+func (c *call) setArgument(name, text string) {
 	s, args := *c.step, arguments{}
 	maps.Copy(args, decoded[arguments](s.Args))
 	args[name] = must(json.Marshal(text))
@@ -113,7 +113,7 @@ func (c *call) give(name, text string) {
 	c.step = &s
 }
 
-// page returns a page in the form of results.
+// page converts a page to the form of results.
 func (l listing) page(page any) any {
 	p := reflect.ValueOf(page).Elem()
 	items := []any{}
@@ -131,10 +131,10 @@ func (l listing) page(page any) any {
 	return out
 }
 
-// item returns an item with only the selected fields.
+// item converts an item to the form of results, with only the selected fields.
 func (l listing) item(v any) any {
 	item, _ := normDeep(listed(v)).(object)
-	if d, ok := v.(sandbox.DriveInfo); ok { // in JavaScript this is a handle, and the picked fields are getters
+	if d, ok := v.(sandbox.DriveInfo); ok { // in JavaScript, a drive is a handle, and its fields are getters
 		item = object{"drive": d.Name, "driveId": d.ID}
 		if l.Pick != nil {
 			item = fields(d, isoTime)
@@ -151,7 +151,7 @@ func (l listing) item(v any) any {
 	return out
 }
 
-// bind saves the drives of a page, restored from their data.
+// bind saves the drives of a page as handles for later steps.
 func (c *call) bind(names []string, page any) {
 	for i, name := range names {
 		args, client := c.static()

@@ -23,7 +23,7 @@ import (
 	"github.com/go-vercel/sandbox/proxy"
 )
 
-// ops are the operations that need several calls of the SDK, or none.
+// ops are the operations that need several calls of the SDK, or none. They are functions.
 var ops map[string]func(*call) (any, error)
 
 func init() {
@@ -112,7 +112,7 @@ func init() {
 
 type groupArgs struct{ Username, Groupname string }
 
-// groupOp changes a user's groups. In JavaScript the sandbox also has these methods.
+// groupOp returns an operation that changes a user's groups. In JavaScript, a sandbox also has these methods.
 func groupOp(do func(u *sandbox.User, ctx context.Context, group string) error) func(*call) (any, error) {
 	return op(func(c *call, sb *sandbox.Sandbox, a groupArgs) (any, error) {
 		u, err := sb.AsUser(a.Username)
@@ -168,7 +168,7 @@ func opParallel(c *call, _ any, a localArgs) (any, error) {
 	for i, steps := range a.Branches {
 		wg.Go(func() {
 			ready.Done()
-			ready.Wait() // they begin together
+			ready.Wait() // all branches begin at the same time
 			results := []any{}
 			for j := range steps {
 				results = append(results, c.d.step(c.ctx, &steps[j], true))
@@ -180,8 +180,8 @@ func opParallel(c *call, _ any, a localArgs) (any, error) {
 	return all, nil
 }
 
-// proxyTexts are JavaScript's reasons for the errors of package proxy. Its
-// other reasons are texts of a library and are not compared.
+// proxyTexts maps the errors of package proxy to JavaScript's texts. JavaScript's other texts
+// are those of a library, and are not compared.
 var proxyTexts = map[error]string{
 	proxy.ErrMissingHeaders: "Missing required proxy headers",
 	proxy.ErrInvalidURL:     "Invalid proxied request URL",
@@ -209,7 +209,7 @@ func opProxy(c *call, _ any, a proxyArgs) (any, error) {
 		body = strings.NewReader(*a.Request.Body)
 	}
 	r := httptest.NewRequest(cmp.Or(a.Request.Method, http.MethodGet), a.Request.URL, body)
-	if body != nil { // the content type of a string in a JavaScript Request
+	if body != nil { // in JavaScript, a Request with a string has this content type
 		r.Header.Set("Content-Type", "text/plain;charset=UTF-8")
 	}
 	for k, v := range a.Request.Headers {
@@ -254,9 +254,8 @@ func opProxy(c *call, _ any, a proxyArgs) (any, error) {
 	return value, nil
 }
 
-// seenRequest describes a request that a handler received. In JavaScript the
-// original host is in a header, while the host that received the request is
-// not.
+// seenRequest describes a request that a handler has received. In JavaScript, a header contains
+// the original host, but none contains the host that has received the request.
 func seenRequest(r *http.Request, original bool) object {
 	body, _ := io.ReadAll(r.Body)
 	headers := []any{}

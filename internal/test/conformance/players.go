@@ -23,46 +23,46 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/needs"
 )
 
-// playLimit is the time limit of a process for one scenario.
+// playLimit is the time limit for one scenario.
 const playLimit = time.Minute
 
-// order tells a process what to play.
+// order is the job of a process: the scenario to play, and its circumstances.
 type order struct {
-	Scenario, Out string // files
+	Scenario, Out string // the files of the scenario and of the result
 	Vars          map[string]string
-	Extra         json.RawMessage // exchanges besides those of the script
+	Extra         json.RawMessage // exchanges in addition to the script
 	Want          Recording
 	Now           time.Time
 }
 
-// Players are processes of this program. Each plays one scenario at a time, with the
-// environment, home and working directory of the scenario.
+// Players are processes of the test program. Each plays one scenario at a time, with the
+// scenario's environment, home directory and working directory.
 type Players struct {
 	mu   sync.Mutex
 	idle []*player
 }
 
-// player is one process. It reads the file names of its orders from its standard
-// input, and writes a line with [playedLine] when it has played one.
+// player is a process. It reads the file names of its orders from standard input, and prints a
+// line with [playedLine] after each scenario.
 type player struct {
 	cmd    *exec.Cmd
 	orders io.WriteCloser
-	output *bufio.Reader // standard output and standard error
+	output *bufio.Reader // standard output and standard error together
 }
 
-// playerEnv is set in the environment of a player. A player prints playedLine after a
-// scenario.
+// playerEnv marks the environment of a player. playedLine is the line that a player prints
+// after each scenario.
 const (
 	playerEnv  = "SANDBOX_CONFORMANCE_PLAYER"
 	playedLine = "played\n"
 )
 
-// play plays an order and returns a [Played]. A process that fails or takes too
-// long plays no other scenario.
+// play lets a process play an order, and returns a [Played]. If the process fails or takes too
+// long, it does not play another scenario.
 func (p *Players) play(ctx context.Context, o order, sc *Scenario) any {
 	file := o.Out + ".order"
 	check(os.WriteFile(file, must(json.Marshal(o)), 0o600))
-	one := p.take(sc.needsProcess())
+	one := p.process(sc.needsProcess())
 	limit := time.AfterFunc(playLimit, func() { _ = one.cmd.Process.Kill() })
 	defer limit.Stop()
 	defer context.AfterFunc(ctx, func() { _ = one.cmd.Process.Kill() })()
@@ -89,8 +89,8 @@ func (p *Players) play(ctx context.Context, o order, sc *Scenario) any {
 	return decoded[any](must(os.ReadFile(o.Out)))
 }
 
-// needsProcess reports whether the scenario needs a new process, because the SDK looks for
-// a coding agent in the environment only at its first request.
+// needsProcess reports whether the scenario needs a new process. This is because the SDK looks
+// for the variables of coding agents only at its first request.
 func (s *Scenario) needsProcess() bool {
 	names := slices.Collect(maps.Keys(s.Env))
 	for _, step := range s.Steps {
@@ -101,8 +101,8 @@ func (s *Scenario) needsProcess() bool {
 	return slices.ContainsFunc(names, func(name string) bool { return !strings.HasPrefix(name, "VERCEL_") })
 }
 
-// take returns an idle process, or a new one.
-func (p *Players) take(fresh bool) *player {
+// process returns an idle process, or starts one. If fresh is set, it always starts one.
+func (p *Players) process(fresh bool) *player {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n := len(p.idle) - 1; n >= 0 && !fresh {
@@ -111,7 +111,7 @@ func (p *Players) take(fresh bool) *player {
 		return one
 	}
 	one := &player{cmd: exec.Command(must(os.Executable()), "-test.run=^TestPlayer$")}
-	one.cmd.Env = append(os.Environ(), playerEnv+"=1", "GORACE=atexit_sleep_ms=0") // otherwise the race detector waits for a second at the end
+	one.cmd.Env = append(os.Environ(), playerEnv+"=1", "GORACE=atexit_sleep_ms=0") // keeps the race detector from waiting for a second at the end
 	one.orders = must(one.cmd.StdinPipe())
 	output, printed, err := os.Pipe()
 	check(err)
@@ -131,7 +131,7 @@ func (p *Players) Close() {
 	p.idle = nil
 }
 
-// end waits until the process has ended, as it does after its last order.
+// end waits until the process has ended. The end of its input ends it.
 func (one *player) end() error {
 	_ = one.orders.Close()
 	_, _ = io.Copy(io.Discard, one.output)
@@ -151,8 +151,8 @@ func PlayerMain(t *testing.T) {
 	check(orders.Err())
 }
 
-// playOrder plays one scenario in a bubble, so that pauses take no time, and the order does
-// not depend on the machine.
+// playOrder plays one scenario in a synctest bubble. So pauses take no time, and the order of
+// events does not depend on the machine.
 func playOrder(t *testing.T, o order, path string) {
 	scenario := decoded[Scenario](Substitute(must(os.ReadFile(o.Scenario)), o.Vars))
 	os.Clearenv()
@@ -173,7 +173,7 @@ func playOrder(t *testing.T, o order, path string) {
 	defer func() { _ = in.Close() }()
 	os.Stdin, os.Stdout = in, out
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(time.Until(o.Now)) // a bubble starts in the year 2000
+		time.Sleep(time.Until(o.Now)) // the clock of a bubble starts in the year 2000
 		server := newServer(append(scenario.Server, decoded[[]Exchange](o.Extra)...), &scenario, o.Want)
 		server.more = server.script[len(scenario.Server):]
 		connections := newPipes()
@@ -183,9 +183,9 @@ func playOrder(t *testing.T, o order, path string) {
 		results := d.run(t.Context())
 		server.use(d.rules...)
 		unused, omitted := server.unused()
-		check(os.WriteFile(o.Out, marshal(object{ // a [Played]
+		check(os.WriteFile(o.Out, marshal(object{ // the members of a [Played]
 			"requests": server.log, "raw": server.raw, "results": results, "unused": unused, "omitted": omitted, "rules": server.used,
 		}), 0o600))
-		check(scripted.Close()) // running calls fail and end
+		check(scripted.Close()) // makes running calls fail
 	})
 }

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// reading is a request that the official SDK may have made in place of one of this SDK, and
-// the rules for that.
+// reading is a request of the official SDK that a request of this SDK may stand for, with the
+// rules that allow this.
 type reading struct {
 	*Entry
 	rules []string
 }
 
-// equivalents are the rules about requests that are equivalent to those of the official
-// SDK. Each returns the requests that may stand for one of this SDK, the most likely first,
-// or none if it does not apply.
+// equivalents are the rules about requests that are equivalent to requests of the official
+// SDK. Each function returns the requests of the official SDK that a request of this SDK may
+// stand for, the most likely first. It returns none if the rule does not apply.
 var equivalents = []struct {
 	rule string
 	of   func(e *Entry, steps []object) []*Entry
@@ -26,7 +26,7 @@ var equivalents = []struct {
 	{"directory-in-one-listing", namesOnly}, {"get-starts", withoutResume},
 }
 
-// readings returns what may stand for a request, and last the request itself.
+// readings returns the readings of a request. The last one is the request itself.
 func readings(e *Entry, steps []object) []reading {
 	list := []reading{{Entry: e}}
 	for _, rule := range equivalents {
@@ -49,7 +49,7 @@ func readings(e *Entry, steps []object) []reading {
 	return append(list, reading{Entry: e})
 }
 
-// likely returns the readings of a request. Those that the official SDK makes next come
+// likely returns the readings of a request. If the official SDK makes one of them next, it comes
 // first.
 func (s *Server) likely(e *Entry) []reading {
 	list := readings(e, s.running())
@@ -65,8 +65,8 @@ func (s *Server) likely(e *Entry) []reading {
 	return list
 }
 
-// running are the running step and those inside it: the branches of parallel, and
-// the steps of hooks.
+// running returns the running step and the steps inside it, which are the branches of parallel
+// and the steps of hooks.
 func (s *Server) running() (out []object) {
 	if s.step < len(s.scenario.Steps) {
 		mapped([]any{plain(s.scenario.Steps[s.step])}, func(_ string, v any) (any, bool) {
@@ -79,7 +79,7 @@ func (s *Server) running() (out []object) {
 	return out
 }
 
-// in reports whether one of the steps has one of these operations.
+// in reports whether one of the steps has one of the operations.
 func in(steps []object, ops ...string) bool {
 	return slices.ContainsFunc(steps, func(s object) bool { return slices.Contains(ops, s["op"].(string)) })
 }
@@ -94,7 +94,7 @@ func (e *Entry) with(change func(body object)) *Entry {
 	return other
 }
 
-// commandLine returns the command that a request starts and its arguments, or nil.
+// commandLine returns the program and arguments of the command that a request starts, or nil.
 func (e *Entry) commandLine() []string {
 	body, _ := e.jsonBody()
 	if e.Method != http.MethodPost || !strings.HasSuffix(e.Path, "/cmd") {
@@ -108,7 +108,7 @@ func (e *Entry) commandLine() []string {
 	return append([]string{command}, args...)
 }
 
-// withCommand returns the request with another command and arguments.
+// withCommand returns the request with another program and arguments.
 func (e *Entry) withCommand(words ...string) *Entry {
 	return e.with(func(body object) { body["command"], body["args"] = words[0], plain(words[1:]) })
 }
@@ -159,7 +159,7 @@ func withoutRoot(e *Entry, _ []object) []*Entry {
 	return []*Entry{e.with(func(body object) { delete(body, "cwd") }), e}
 }
 
-// startOnly is for commands with writers: the response to the start has their output.
+// startOnly is for commands with writers. With this SDK, the response to the start contains their output.
 func startOnly(e *Entry, steps []object) []*Entry {
 	words := e.commandLine()
 	body, _ := e.jsonBody()
@@ -176,9 +176,9 @@ func startOnly(e *Entry, steps []object) []*Entry {
 }
 
 const (
-	// fractions is the format of stat with the fractions of the times.
+	// fractions is a format for stat that includes the fractions of the times.
 	fractions = "%s|%f|%u|%g|%.9X|%.9Y|%.9Z|%.9W|%h|%i|%d|%B|%b"
-	// entries is the format of find with everything about the entries of a directory.
+	// entries is a format for find that includes all attributes of a directory's entries.
 	entries = `%y %m %s %U %G %A@ %T@ %C@ %n %i %D %b %f\0`
 )
 
@@ -192,7 +192,7 @@ func wholeSeconds(e *Entry, _ []object) []*Entry {
 	return []*Entry{e.withCommand(words...)}
 }
 
-// namesOnly is for find in place of ls, or in place of find with names and types.
+// namesOnly is for find. The official SDK runs ls instead, or find with only names and types.
 func namesOnly(e *Entry, steps []object) (out []*Entry) {
 	words := e.commandLine()
 	if len(words) < 2 || words[0] != "find" || !strings.HasSuffix(words[1], "/") ||
@@ -224,22 +224,21 @@ func withoutResume(e *Entry, steps []object) []*Entry {
 	return []*Entry{other, e}
 }
 
-// response converts the response to the reading for the request of this SDK.
+// response converts the response to the reading into a response to the request of this SDK.
 func (r *reading) response(ex *Exchange) *Exchange {
 	now := new(*ex)
 	switch {
 	case slices.Contains(r.rules, "directory-in-one-listing") && ex.NDJSON != nil:
 		now.NDJSON = relist(r.commandLine()[0], ex.NDJSON)
 	case slices.Contains(r.rules, "started-with-its-output") && present(ex.JSON) && ex.Status < 300:
-		// A stream that breaks after the command: the script has the output in the log.
+		// Send a stream that breaks after the command's record. This SDK then reads the output from the log.
 		now.NDJSON, now.JSON = []json.RawMessage{ex.JSON}, nil
 	}
 	return now
 }
 
-// relist converts the scripted listing of ls or find, one entry per line, to the
-// form that this SDK requests. Fields that the official SDK does not request are
-// zero.
+// relist converts the listing in the script, with one entry of ls or find per line, to the form
+// that this SDK requests. The fields that the official SDK does not request are zero.
 func relist(command string, lines []json.RawMessage) []json.RawMessage {
 	out := slices.Clone(lines)
 	said, _ := streamsOf(lines)

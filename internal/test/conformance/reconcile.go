@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// reconcile applies to the wanted recording the differences in results that the
-// rules account for, and returns the rules used.
+// reconcile changes the results of the wanted recording by the differences that the rules
+// allow, and returns the used rules.
 func (r Rules) reconcile(p *Played, want *Recording) []string {
 	want.Results = plain(want.Results).([]any)
 	want.Requests = plain(want.Requests).([]any)
@@ -30,15 +30,15 @@ func (r Rules) reconcile(p *Played, want *Recording) []string {
 	return x.used
 }
 
-// ruleApplier edits a copy of the recording as the rules say, so that what remains must match.
+// ruleApplier applies the rules to a copy of the recording. Afterwards, the copy must match.
 type ruleApplier struct {
 	rules  Rules
 	played *Played
 	want   *Recording
 	used   []string
 	step   *Step
-	// unmade are the rules of refusals, by the messages of later steps on the missing
-	// object.
+	// unmade maps messages to the rules of refusals. If this SDK refuses the call that
+	// makes an object, later steps on the object fail with such a message.
 	unmade map[string]string
 }
 
@@ -48,7 +48,7 @@ func (x *ruleApplier) use(rule string) {
 	}
 }
 
-// nothingSaved begins the message of a step on an object that no step has saved.
+// nothingSaved is the beginning of the error for a step on an object that no step has saved.
 const nothingSaved = "nothing saved as "
 
 func errorOf(result any) object {
@@ -65,7 +65,7 @@ func messageOf(result any) string {
 // result applies the rules about the result of a step.
 func (x *ruleApplier) result(w, g object) {
 	if x.step.Op == "fs.readdir" && slices.Contains(x.played.Rules, "directory-in-one-listing") {
-		sortByName(w["value"]) // as this SDK's is by itself
+		sortByName(w["value"]) // this SDK sorts its listing
 	}
 	x.allow(x.step.Op, w, g)
 }
@@ -81,8 +81,8 @@ func sortByName(v any) {
 	slices.SortStableFunc(list, func(a, b any) int { return strings.Compare(name(a), name(b)) })
 }
 
-// allow compares the objects of a recorded result with those of this SDK, from the inside
-// out, and copies what a rule allows to differ.
+// allow compares the objects in a recorded result with those of this SDK, from the inside out.
+// It copies members from g to w that may differ by a rule.
 func (x *ruleApplier) allow(op string, w, g any) {
 	switch w := w.(type) {
 	case []any:
@@ -95,7 +95,7 @@ func (x *ruleApplier) allow(op string, w, g any) {
 		if !ok {
 			return
 		}
-		if own, ok := w["op"].(string); ok { // a step inside another
+		if own, ok := w["op"].(string); ok { // w is the result of a step inside another step
 			op = own
 		}
 		for k := range w {
@@ -143,8 +143,8 @@ func (x *ruleApplier) allowMembers(op string, w, g object) {
 	}
 }
 
-// sentAgain checks calls that the driver repeats: this SDK must not send more requests than
-// the driver makes calls.
+// sentAgain checks calls that the driver repeats. This SDK must not send more requests than the
+// number of calls that the driver has made.
 func (x *ruleApplier) sentAgain(w, g object, i int) {
 	calls, counted := g["#sent"].(float64)
 	to, ok := seenOf(g)
@@ -163,8 +163,8 @@ func (x *ruleApplier) sentAgain(w, g object, i int) {
 	}
 }
 
-// refused accepts this SDK's result of a call that it refuses, and of later calls on the
-// object that the call would have made.
+// refused accepts this SDK's error for a call that it refuses, and the errors of later calls on
+// the object that the call would have made.
 func (x *ruleApplier) refused(w, g object, i int) {
 	rule := x.unmade[messageOf(g)]
 	if g["#refused"] != nil {
@@ -195,8 +195,8 @@ func seenBefore(results []any, i int) int {
 	return 0
 }
 
-// given returns the caller's tokens that look like Vercel's, with their teams. The official
-// SDK takes the team from such a token, and renews it. This SDK sends them unchanged.
+// given returns the tokens of the caller that look like Vercel's, with their teams. The official
+// SDK reads the team from such a token, and renews the token. This SDK sends both unchanged.
 func (s *Scenario) given() object {
 	teams := object{}
 	all := []any{s.Credentials}
@@ -217,7 +217,7 @@ func (s *Scenario) given() object {
 	return teams
 }
 
-// restoreCredentials restores the caller's credentials if the official SDK replaced them.
+// restoreCredentials restores the caller's credentials that the official SDK has replaced in its requests.
 func (x *ruleApplier) restoreCredentials() {
 	given := object{}
 	for token, team := range x.played.scenario.given() {

@@ -15,7 +15,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// restOperations are the operations of the generated client.
+// restOperations lists the operations of the generated client.
 var restOperations = []string{
 	"createSandboxesSessionsBySessionIdSnapshotV2", "createSandboxesSessionsBySessionIdSnapshotV3", "createSessionDirectory",
 	"deleteDrive", "deleteSandbox", "deleteSessionSnapshot", "extendSessionTimeout", "getNamedSandbox", "getOrCreateDrive",
@@ -23,14 +23,13 @@ var restOperations = []string{
 	"listSessionCommands", "listSessionSnapshots", "listSessions", "readSessionFile", "stopSession", "updateSessionNetworkPolicy", "writeSessionFiles",
 }
 
-// restLacks are members that the schema omits although recorded exchanges of the service
-// have them, such as the sandbox in the response to a stop without a snapshot. The official
-// client shows the rules of a sandbox.
+// restLacks lists the members that the schema omits, although responses of the service contain
+// them, such as the sandbox in the response to a stop without a snapshot.
 var restLacks = []string{"architecture", "interactivePort", "networkPolicy.injectionRules", "stopSession.sandbox"}
 
-// TestGeneratedClientOnEmulator runs the client generated from the schema of
-// the REST API, which refuses responses that do not match it. It must accept
-// every response of the emulator and know every member of them.
+// TestGeneratedClientOnEmulator runs a client that was generated from the schema of the REST
+// API. This client refuses responses that don't match the schema. It must accept each response
+// of the emulator, and know all of its members.
 func TestGeneratedClientOnEmulator(t *testing.T) {
 	needs.Programs(t, "node")
 	modules := os.Getenv(jsModulesEnv)
@@ -62,5 +61,5 @@ func TestGeneratedClientOnEmulator(t *testing.T) {
 	slices.Sort(done)
 	assert.Equal(t, restOperations, slices.Compact(done))
 	slices.Sort(unknown)
-	assert.Equal(t, restLacks, slices.Compact(unknown), "what the schema has by now is to go from the list")
+	assert.Equal(t, restLacks, slices.Compact(unknown), "remove members that the schema contains from restLacks")
 }

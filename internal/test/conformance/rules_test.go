@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCommandsOfRules has commands that stand for one of the official SDK, and similar ones
-// that do not.
+// TestCommandsOfRules tests commands of this SDK that stand for one of the official SDK, and
+// similar commands that do not.
 func TestCommandsOfRules(t *testing.T) {
 	const list = `","-maxdepth","1","-mindepth","1","-ignore_readdir_race","-printf","%y %m %s %U %G %A@ %T@ %C@ %n %i %D %b %f\\0"]`
 	for _, tt := range []struct{ step, ours, js string }{
@@ -38,8 +38,7 @@ func TestCommandsOfRules(t *testing.T) {
 	}
 }
 
-// TestRequestsOfRules makes requests that rules allow and, for each, similar ones that no
-// rule allows.
+// TestRequestsOfRules makes requests that rules allow, and similar requests that no rule allows.
 func TestRequestsOfRules(t *testing.T) {
 	departures := LoadDepartures(dataDir)
 	const session = "/api/v2/sandboxes/sessions/sess_1"
@@ -48,9 +47,9 @@ func TestRequestsOfRules(t *testing.T) {
 	mark := `"go-sandbox-creation":"once-` + strings.Repeat("A", 26) + `"`
 	for _, tt := range []struct {
 		name, step string
-		script     string   // "METHOD /path": each responds with {}, or with 404 and the code that precedes it
-		requests   []string // the last one is the question
-		rule       string   // that is used for it, if any
+		script     string   // entries "METHOD /path": the response is {}, or 404 with the code before the entry
+		requests   []string // the rule is for the last one
+		rule       string   // the rule that the server uses, or ""
 	}{
 		{"a mark of a create with a hook", `{"op":"getOrCreate","args":{"onCreate":{}}}`, "POST /api/v3/sandboxes", []string{create("v3/sandboxes", mark)}, "create-marked"},
 		{"a mark without a hook", `{"op":"getOrCreate"}`, "POST /api/v3/sandboxes", []string{create("v3/sandboxes", mark)}, ""},
@@ -87,7 +86,7 @@ func TestRequestsOfRules(t *testing.T) {
 				}
 			}
 			want := Recording{Results: []any{object{"seen": 0.0}}}
-			if tt.script == "LOG" { // the official SDK also reads it
+			if tt.script == "LOG" { // the official SDK also reads the log
 				want.Requests = []any{object{"method": "GET", "path": session + "/cmd/c/logs", "query": []any{}, "body": nil}}
 				want.Results = []any{object{"seen": 1.0}}
 			}
@@ -96,7 +95,7 @@ func TestRequestsOfRules(t *testing.T) {
 				s.used = nil
 				ask(t, s, request)
 			}
-			if tt.rule == "" { // at most by a rule that counts as a difference
+			if tt.rule == "" { // the server may use only a rule that counts as a difference
 				assert.Equal(t, s.used, departures.Rules.telling(s.used))
 			} else {
 				assert.Equal(t, []string{tt.rule}, s.used)
@@ -105,8 +104,8 @@ func TestRequestsOfRules(t *testing.T) {
 	}
 }
 
-// ask makes a request: its method, path and body, which may be the words of a
-// command that is waited for.
+// ask makes a request, given as method, path and body. The body may be a list of the words of a
+// waited command.
 func ask(t *testing.T, s *Server, request string) {
 	method, rest, _ := strings.Cut(request, " ")
 	target, body, _ := strings.Cut(rest, " ")
@@ -117,11 +116,11 @@ func ask(t *testing.T, s *Server, request string) {
 	r, err := http.NewRequestWithContext(t.Context(), method, "http://vercel.com"+target, strings.NewReader(body))
 	require.NoError(t, err)
 	r.RequestURI = target
-	s.take(s.entry(r, []byte(body)))
+	s.exchange(s.entry(r, []byte(body)))
 }
 
-// TestListingIsSorted: the official SDK's listings may have any order, this SDK's must be
-// sorted by name.
+// TestListingIsSorted: a listing of the official SDK may have any order. A listing of this SDK
+// must be sorted by name.
 func TestListingIsSorted(t *testing.T) {
 	for order, same := range map[string]bool{`["a","b"]`: true, `["b","a"]`: false} {
 		want, _ := decodeJSON([]byte(`{"value":["b","a"]}`))
@@ -133,7 +132,7 @@ func TestListingIsSorted(t *testing.T) {
 	}
 }
 
-// TestRefusals: a refusal needs a refusal by the API, in the recording or by its limits.
+// TestRefusals: this SDK may refuse a call only if the API does, in the recording or by its limits.
 func TestRefusals(t *testing.T) {
 	for _, tt := range []struct{ op, args, result, rule string }{
 		{"create", `{"ports":[80]}`, `{"value":null}`, asByTheAPI},
@@ -151,7 +150,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestSentAgain: the SDK must not also repeat a call that the driver repeats.
+// TestSentAgain: if the driver repeats a call, the SDK itself must not repeat it, too.
 func TestSentAgain(t *testing.T) {
 	start := object{"method": "POST", "path": "/cmd"}
 	for sent, same := range map[int]bool{1: true, 2: true, 3: false} {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Scenario is one recorded list of calls and the script of the server for them.
+// Scenario is a recorded list of calls, with the script of the server's responses.
 type Scenario struct {
 	Name        string                     `json:"name"`
 	Area        string                     `json:"area"`
@@ -32,7 +32,7 @@ type Scenario struct {
 	Server      []Exchange                 `json:"server"`
 }
 
-// anyOrder reports whether calls run at the same time.
+// anyOrder reports whether calls run at the same time, so that their requests have no fixed order.
 func (s *Scenario) anyOrder() bool { return s.Order == "any" }
 
 // TokenSpec describes the claims of a token. ExpIn is its lifetime.
@@ -47,8 +47,8 @@ type Step struct {
 	On   *string         `json:"on"`
 	Save string          `json:"save"`
 	Args json.RawMessage `json:"args"`
-	// Credentials replaces those of the scenario when it is present; the JSON null
-	// stands for none.
+	// Credentials replaces the scenario's credentials if it is present. The JSON null stands
+	// for no credentials.
 	Credentials json.RawMessage `json:"credentials"`
 	Abort       *AbortSpec      `json:"abort"`
 	MinMs       *float64        `json:"minMs"`
@@ -56,7 +56,7 @@ type Step struct {
 	Background  bool            `json:"background"`
 }
 
-// AbortSpec says when the context of a call is cancelled.
+// AbortSpec says when the driver cancels the context of a call.
 type AbortSpec struct {
 	Before   bool     `json:"before"`
 	WhenSeen int      `json:"whenSeen"`
@@ -108,9 +108,9 @@ func (b *ByteSpec) Bytes() []byte {
 	}
 }
 
-// Load reads a scenario and replaces its {{NAMES}}, and also returns the names
-// with their values. It replaces them in the JSON text, to preserve the order
-// of keys and the spelling of numbers in responses.
+// Load reads a scenario and replaces each {{NAME}} in it. It also returns the names and their
+// values. It replaces them in the JSON text, so that the order of keys and the spelling of
+// numbers in responses stay the same.
 func Load(path, home, cwd string, now time.Time) (Scenario, map[string]string) {
 	raw := must(os.ReadFile(path))
 	vars := map[string]string{"HOME": home, "CWD": cwd}
@@ -145,8 +145,7 @@ func Substitute(text []byte, vars map[string]string) []byte {
 	})
 }
 
-// Unsubstitute replaces every value in v by its {{NAME}}, the longest value
-// first.
+// Unsubstitute replaces each value of vars in v by its {{NAME}}. It replaces longer values first.
 func Unsubstitute(v any, vars map[string]string) any {
 	names := slices.SortedFunc(maps.Keys(vars), func(a, b string) int {
 		return cmp.Or(len(vars[b])-len(vars[a]), strings.Compare(a, b))
@@ -164,7 +163,7 @@ func Unsubstitute(v any, vars map[string]string) any {
 	return mapped(v, name)
 }
 
-// LayOut writes the scenario's local files.
+// LayOut writes the local files of the scenario.
 func (s *Scenario) LayOut() {
 	for path, content := range s.Files {
 		data := compactJSON(content)
@@ -177,7 +176,7 @@ func (s *Scenario) LayOut() {
 	}
 }
 
-// decodeBase64 decodes base64 with or without padding, as Node does.
+// decodeBase64 decodes base64 with or without padding, like Node.
 func decodeBase64(s string) []byte {
 	return must(base64.RawStdEncoding.DecodeString(strings.TrimRight(s, "=")))
 }

@@ -26,7 +26,7 @@ type Entry struct {
 	Closed     *bool             `json:"clientClosed,omitempty"`
 	Unscripted bool              `json:"unscripted,omitempty"`
 
-	logged *Entry // the entry that is logged in its place
+	logged *Entry // the reading that the log contains in place of this entry
 }
 
 // jsonBody returns the decoded JSON body of a request, if it has one.
@@ -36,19 +36,19 @@ func (e *Entry) jsonBody() (object, bool) {
 	return m, ok
 }
 
-// Server plays the script of one scenario and logs the requests.
+// Server responds to requests according to the script of one scenario, and logs them.
 type Server struct {
 	scenario *Scenario
-	want     Recording // what the official SDK did
+	want     Recording // the recording of the official SDK
 
 	mu     sync.Mutex
 	script []*slot
-	more   []*slot  // exchanges of a departure
-	step   int      // the running step
-	log    []*Entry // requests as the official SDK would make them, by the rules
-	raw    []*Entry // as received
+	more   []*slot  // the additional exchanges of a departure
+	step   int      // the index of the running step
+	log    []*Entry // the requests, in the form of the official SDK's where rules allow it
+	raw    []*Entry // the requests as received
 	memory
-	used    []string // names of rules
+	used    []string // the names of the used rules
 	held    []*Entry
 	omitted map[*Exchange]bool // exchanges that only the official SDK uses
 	added   int                // requests that only the official SDK makes
@@ -75,8 +75,8 @@ func newServer(script []Exchange, scenario *Scenario, want Recording) *Server {
 	return s
 }
 
-// unused names the exchanges of the script that were not requested, and counts
-// those that only the official SDK requests.
+// unused returns the names of the exchanges in the script that this SDK has not requested, and
+// the number of those that only the official SDK requests.
 func (s *Server) unused() (out []string, omitted int) {
 	for _, sl := range s.script {
 		if sl.left > 0 || s.omitted[&sl.Exchange] {
@@ -89,14 +89,14 @@ func (s *Server) unused() (out []string, omitted int) {
 	return out, omitted
 }
 
-// count is the number of requests so far.
+// count returns the number of requests so far.
 func (s *Server) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.log)
 }
 
-// begin sets the running step.
+// begin sets the index of the running step.
 func (s *Server) begin(step int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +105,7 @@ func (s *Server) begin(step int) {
 	clear(s.doubted)
 }
 
-// finish ends the held exchanges that the client has not closed.
+// finish records that the client has not closed the remaining held exchanges.
 func (s *Server) finish() {
 	for _, e := range s.held {
 		s.closed(e, false)
@@ -116,7 +116,7 @@ func (s *Server) finish() {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	entry := s.entry(r, body)
-	ex := s.take(entry)
+	ex := s.exchange(entry)
 	if ex == nil {
 		text := `{"error":{"code":"wire_unscripted","message":"wire: unscripted request"}}`
 		ex = &Exchange{Status: http.StatusTeapot, JSON: json.RawMessage(text), Headers: object{"x-wire": "wire: unscripted request"}}
@@ -124,8 +124,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.send(w, r, ex, entry)
 }
 
-// closed records how a held exchange has ended, in the request and in the entry that is
-// logged in its place. Only the first call counts.
+// closed records whether the client has closed a held exchange, in the entry of the request and
+// in the entry that the log contains instead. Later calls have no effect.
 func (s *Server) closed(e *Entry, byClient bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,11 +149,11 @@ func (s *Server) entry(r *http.Request, body []byte) *Entry {
 			headers[h] = strings.Join(v, ", ")
 		}
 	}
-	// The SDK runs its own programs in an environment of their own.
+	// This SDK runs helper programs through env, which clears the environment. Remove env.
 	body = ownProgram.ReplaceAll(body, []byte(`"command":$1,"args":[`))
-	// The tag by which a create recognizes its sandbox.
+	// Remove the random part of the tag that marks a sandbox during OnCreate.
 	body = regexp.MustCompile(`("go-sandbox-creation":"once-)[A-Z2-7]{26}"`).ReplaceAll(body, []byte(`$1"`))
-	// The variable that marks the process of a command.
+	// Remove the random part of the variable that marks the processes of a command.
 	body = regexp.MustCompile(`(sess_[^"/]*/)[A-Z2-7]{26}"`).ReplaceAll(body, []byte(`$1"`))
 	return &Entry{
 		Method: r.Method, Path: CanonicalPath(path), Query: formPairs(query), Headers: headers,
@@ -174,9 +174,9 @@ func agentOf(userAgent string) *string {
 	return &rest
 }
 
-// take logs the request and returns its exchange. A request without one is set aside if a
-// rule allows it; otherwise it is unscripted.
-func (s *Server) take(e *Entry) *Exchange {
+// exchange logs a request and returns the exchange for it. If the script has none, a rule may
+// allow the request. Otherwise exchange logs it as unscripted.
+func (s *Server) exchange(e *Entry) *Exchange {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.raw = append(s.raw, e)
@@ -185,7 +185,7 @@ func (s *Server) take(e *Entry) *Exchange {
 	provided := slices.ContainsFunc(s.more, func(sl *slot) bool { return sl.left > 0 && sl.matches(e) })
 	awaited := slices.ContainsFunc(list, func(r reading) bool { return s.officialMakes(r.Entry) })
 	if rule != "" && !s.allowed[question(e)+rule] && !provided && !awaited {
-		if rule == "logs-end-confirmed" && present(response.JSON) { // it shows the command's end
+		if rule == "logs-end-confirmed" && present(response.JSON) { // the response shows the command's end
 			clear(s.allowed)
 			s.recordObject(e, 0, response.JSON)
 		}
@@ -213,7 +213,7 @@ func (s *Server) take(e *Entry) *Exchange {
 	return nil
 }
 
-// setAside sets a request aside under a rule.
+// setAside handles a request that a rule allows. It does not get into the log.
 func (s *Server) setAside(e *Entry, response *Exchange, rule string) *Exchange {
 	if rule == "doubtful-answers-asked-again" {
 		s.doubted[question(e)].left--
@@ -254,8 +254,8 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, ex *Exchange, e *E
 		}()
 	}
 	if s.scenario.anyOrder() && (ex.Status == http.StatusGone || ex.Status == http.StatusUnprocessableEntity) {
-		// Calls that get this refusal must be in flight together: a call that begins after
-		// another was refused does not use the session.
+		// Let the other calls of this session begin before one of them gets this refusal. A
+		// call that begins after a refusal would not use the session anymore.
 		time.Sleep(time.Millisecond)
 	}
 	if !pause(gone, millis(ex.DelayMs)) {
@@ -298,7 +298,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, ex *Exchange, e *E
 	}
 }
 
-// pause waits, and reports whether the client is still there.
+// pause waits. It returns false if the client closes the connection first.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

@@ -42,7 +42,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestRulesAreKnown: the code has every rule of departures.json, and no other.
+// TestRulesAreKnown: the code uses exactly the rules of departures.json.
 func TestRulesAreKnown(t *testing.T) {
 	departures := LoadDepartures(dataDir)
 	files, err := filepath.Glob("*.go")
@@ -58,8 +58,8 @@ func TestRulesAreKnown(t *testing.T) {
 	}
 }
 
-// TestAbortOfATranslatedRequest: if the client closes a request, the log shows it, even if
-// another request is logged in its place.
+// TestAbortOfATranslatedRequest: if the client closes a request, the log shows this, even if the
+// log contains another request in its place.
 func TestAbortOfATranslatedRequest(t *testing.T) {
 	t.Parallel()
 	for on, asked := range map[string]string{"get": "?resume=true", "stop": ""} {

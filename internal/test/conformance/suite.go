@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// The outcomes of a scenario.
+// These are the outcomes of a scenario.
 const (
 	Passed   = "passed"
 	Departed = "departed"
@@ -21,14 +21,14 @@ const (
 	Failed   = "failed"
 )
 
-// Outcome is the result of one scenario. Difference describes the first
-// difference, or why the scenario departs, or why it was skipped.
+// Outcome is the result of playing one scenario. Difference describes the first difference, or
+// the reason why the scenario departs or was skipped.
 type Outcome struct {
 	Name       string `json:"name"`
 	Outcome    string `json:"outcome"`
 	Difference string `json:"difference,omitempty"`
 
-	rules []string // the rules used
+	rules []string // the used rules
 }
 
 // Suite is a folder with scenarios/ and expected/, and the intended differences.
@@ -38,7 +38,7 @@ type Suite struct {
 	Players    *Players
 }
 
-// Files returns the scenario files in order.
+// Files returns the names of the scenario files in order.
 func (s *Suite) Files() []string {
 	files := must(filepath.Glob(filepath.Join(s.Dir, "scenarios", "*.json")))
 	for i := range files {
@@ -50,16 +50,16 @@ func (s *Suite) Files() []string {
 // Played is the result of playing a scenario.
 type Played struct {
 	Requests, Results []any    // as in a [Recording]
-	Raw               []any    // the requests as received, including those set aside under rules
-	Unused            []string // exchanges of the script that were not requested
-	Omitted           int      // how many of them need not be, by a rule
-	Rules             []string // rules used
+	Raw               []any    // the requests as received, including those that only a rule allows
+	Unused            []string // the exchanges of the script that this SDK has not requested
+	Omitted           int      // the number of these that a rule allows not to request
+	Rules             []string // the used rules
 
 	scenario *Scenario
 	vars     map[string]string
 }
 
-// own returns what this SDK did, without the driver's notes for the rules.
+// own returns the requests and results of this SDK, without the driver's notes for the rules.
 func (p *Played) own() Recording {
 	results := plain(p.Results).([]any)
 	for _, r := range results {
@@ -70,12 +70,12 @@ func (p *Played) own() Recording {
 	return Recording{Requests: p.Raw, Results: withoutNotes(results).([]any)}
 }
 
-// compare returns the first difference from a recording of the official SDK.
+// compare describes the first difference from a recording of the official SDK.
 func (p *Played) compare(want Recording) string {
 	return Compare(want, Recording{Requests: p.Requests, Results: withoutNotes(p.Results).([]any)}, p.scenario.anyOrder())
 }
 
-// Run plays one scenario file and judges the outcome.
+// Run plays the scenario of a file and judges the outcome.
 func (s *Suite) Run(ctx context.Context, file string) (o Outcome) {
 	name := strings.TrimSuffix(file, ".json")
 	defer func() {
@@ -95,8 +95,8 @@ func (s *Suite) Run(ctx context.Context, file string) (o Outcome) {
 	} else {
 		o = s.judge(want, played)
 	}
-	// Only the refusal was compared. With legal values, if there are any, everything must
-	// be the same.
+	// This has compared only the refusal. With legal values, if there are any, the whole
+	// scenario must be the same.
 	if o.Outcome != Failed && slices.Contains(o.rules, asByTheAPI) {
 		if legal := s.runLegal(ctx, file); legal.Outcome == Failed || o.Outcome == Passed && legal.Outcome == Departed {
 			o = legal
@@ -109,8 +109,8 @@ func (s *Suite) expected(file string) Recording {
 	return decoded[Recording](must(os.ReadFile(filepath.Join(s.Dir, "expected", file))))
 }
 
-// judge compares with the recording of the official SDK, as far as the rules of
-// departure allow.
+// judge compares the requests and results with the recording of the official SDK. The rules may
+// allow some differences.
 func (s *Suite) judge(want Recording, played *Played) Outcome {
 	difference := played.compare(want)
 	if difference == "" && len(played.Unused) == played.Omitted && len(played.Rules) == 0 {
@@ -129,7 +129,7 @@ func (s *Suite) judge(want Recording, played *Played) Outcome {
 	return Outcome{Outcome: Failed, Difference: cmp.Or(difference, "not requested: "+strings.Join(played.Unused, "; "))}
 }
 
-// judgeDeparture compares strictly with this project's own recording.
+// judgeDeparture compares the requests and results with this project's own recording, without rules.
 func (s *Suite) judgeDeparture(js Recording, dep *Departure, played *Played) Outcome {
 	failed := func(format string, args ...any) Outcome {
 		return Outcome{Outcome: Failed, Difference: fmt.Sprintf(format, args...)}
@@ -153,8 +153,8 @@ func (s *Suite) judgeDeparture(js Recording, dep *Departure, played *Played) Out
 	return Outcome{Outcome: Departed, Difference: dep.Reason + " " + dep.Instead}
 }
 
-// Record plays the scenario of a departure and writes its recording. It returns the
-// members in which that differs from the official SDK's.
+// Record plays the scenario of a departure and writes its recording. It returns the members in
+// which the recording differs from the official SDK's.
 func (s *Suite) Record(ctx context.Context, name string) []string {
 	dep, want := s.Departures.load(name), s.expected(name+".json")
 	played := s.play(ctx, name+".json", want, dep)
@@ -164,8 +164,8 @@ func (s *Suite) Record(ctx context.Context, name string) []string {
 	return dep.Differs
 }
 
-// play plays a scenario, in a new home and working directory, with its script
-// and the exchanges that a departure adds.
+// play plays a scenario in a new home and working directory. The server's script includes the
+// additional exchanges of the departure.
 func (s *Suite) play(ctx context.Context, file string, want Recording, dep *Departure) *Played {
 	dir := must(filepath.EvalSymlinks(must(os.MkdirTemp("", "wire-"))))
 	defer func() { _ = os.RemoveAll(dir) }()

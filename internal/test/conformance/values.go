@@ -17,7 +17,7 @@ import (
 
 type object = map[string]any
 
-// normValue returns a value of the SDK in the form of results.
+// normValue converts a value of this SDK to the form of results.
 func normValue(v any) any {
 	switch v := v.(type) {
 	case nil:
@@ -81,17 +81,18 @@ func commandValue(c *sandbox.Command) object {
 	return out
 }
 
-// Times in the form of the API, and in that of JavaScript's getters.
+// moment returns a time in the form of the API.
 func moment(t time.Time) any {
 	return float64(t.UnixMilli())
 }
 
+// isoTime returns a time in the form of JavaScript's getters.
 func isoTime(t time.Time) any {
 	return t.UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
-// jsNames are the names of fields that differ from JavaScript's by more than
-// their first letter.
+// jsNames maps the names of fields to their JavaScript names if these differ by more than the
+// first letter.
 var jsNames = map[string]string{
 	"ID": "id", "URL": "url", "VCPUs": "vcpus", "MemoryMB": "memory", "TotalActiveCPU": "totalActiveCpuDurationMs",
 	"TotalDuration": "totalDurationMs", "ActiveCPU": "activeCpuDurationMs", "SandboxName": "sourceSandboxName",
@@ -108,9 +109,9 @@ func jsName(field string) string {
 	return strings.ToLower(field[:1]) + field[1:]
 }
 
-// fields returns a struct of the SDK by JavaScript's names. It omits absent fields, the
-// architecture, which JavaScript has only for sessions, and empty fields that JavaScript
-// does not have.
+// fields returns the fields of a struct by their JavaScript names. It omits absent fields, empty
+// fields that JavaScript does not have, and the architecture, which JavaScript has only for
+// sessions.
 func fields(v any, times func(time.Time) any) object {
 	out := object{}
 	s := reflect.ValueOf(v)
@@ -128,7 +129,7 @@ func fields(v any, times func(time.Time) any) object {
 		if (name == "System" || name == "V0") && s.Field(i).IsZero() {
 			continue
 		}
-		if name == "Extra" { // fields that the SDK does not know
+		if name == "Extra" { // contains the fields that the SDK does not know
 			for k, raw := range s.Field(i).Interface().(map[string]json.RawMessage) {
 				out[k], _ = decodeJSON(raw)
 			}
@@ -170,7 +171,7 @@ func fieldValue(name string, v reflect.Value, times func(time.Time) any) any {
 			route := fields(r, times)
 			route["subdomain"], _, _ = strings.Cut(strings.TrimPrefix(r.URL, "https://"), ".")
 			if !r.System {
-				delete(route, "system") // only the service's own routes have it
+				delete(route, "system") // only routes of the service itself have this field
 			}
 			out = append(out, route)
 		}
@@ -180,7 +181,7 @@ func fieldValue(name string, v reflect.Value, times func(time.Time) any) any {
 	}
 }
 
-// listed returns an item of a listing in the form of the API.
+// listed converts an item of a listing to the form of the API.
 func listed(v any) object {
 	if node, ok := v.(sandbox.SnapshotTreeNode); ok {
 		siblings := []any{}
@@ -196,7 +197,7 @@ func listed(v any) object {
 	return out
 }
 
-// policyAsAPI returns a policy in the form of API responses.
+// policyAsAPI converts a policy to the form of API responses.
 func policyAsAPI(public any) object {
 	p, ok := public.(object)
 	if !ok {
@@ -237,8 +238,8 @@ func policyAsAPI(public any) object {
 	return out
 }
 
-// getters are the properties of each class by their names in JavaScript. Those of
-// a sandbox after the bar are its session's.
+// getters lists the JavaScript names of the properties of each class. The properties of a
+// sandbox after the bar are properties of its session.
 var getters = map[string]string{
 	"Sandbox": "name persistent region vcpus memory runtime image totalEgressBytes totalIngressBytes totalActiveCpuDurationMs " +
 		"totalDurationMs updatedAt statusUpdatedAt createdAt timeout expiresAt tags networkPolicy currentSnapshotId " +
@@ -251,11 +252,11 @@ var getters = map[string]string{
 	"User":     "username homeDir",
 }
 
-// aliases are the getters whose fields have other names.
+// aliases maps getters to the names of their fields if these differ.
 var aliases = map[string]string{"sessionId": "id", "snapshotId": "id", "driveId": "id", "activeCpuUsageMs": "activeCpuDurationMs"}
 
-// errNoSession is JavaScript's error for a session getter of a sandbox that was restored
-// without a session.
+// errNoSession is JavaScript's error for a property of the session if a restored sandbox has no
+// session.
 var errNoSession = errors.New("No active session. Run a command or call resume first.") //nolint:staticcheck // the text of another SDK
 
 func opProps(c *call, _ any, a struct{ Names []string }) (any, error) {
@@ -270,8 +271,8 @@ func opProps(c *call, _ any, a struct{ Names []string }) (any, error) {
 	return out, nil
 }
 
-// prop returns the value of one getter. As in JavaScript, a name that the class
-// lacks has no value.
+// prop returns the value of one getter. As in JavaScript, it is nil if the class does not have
+// the getter.
 func prop(target any, name string) (any, error) {
 	switch t := target.(type) {
 	case *sandbox.CommandResult:
@@ -303,7 +304,7 @@ func prop(target any, name string) (any, error) {
 	return orEmpty(name, info[name]), nil
 }
 
-// orEmpty returns an empty list for getters that return one for an absent list.
+// orEmpty returns an empty list for an absent list if the getter does so in JavaScript.
 func orEmpty(name string, v any) any {
 	if v == nil && (name == "routes" || name == "failoverRegions") {
 		return []any{}
