@@ -17,23 +17,23 @@ import (
 	"github.com/go-vercel/sandbox/terminal"
 )
 
-// record is the start of a script that appends a unique line to the journal, so that two
-// runs are not taken for one.
+// record is the beginning of a script. It appends a unique line to the journal, so that the
+// test can tell two runs apart.
 const record = `read -r u < /proc/sys/kernel/random/uuid; echo "$0 $u" >> ` + journal + `; `
 
 // name returns the name of the step's command in the journal.
 func (w *world) name() string { return fmt.Sprintf("c%d", w.n) }
 
-// outcome is what a call reported about a command.
+// outcome is the result of a command according to a call.
 type outcome struct {
 	code int
 	out  string
 	errs string // standard error
 	err  error
-	gone bool // with its session, as the call said
+	gone bool // the call reported that the command ended with its session
 }
 
-// checkOutcome compares an outcome with the journal and with what the command prints.
+// checkOutcome compares an outcome with the journal and with the expected output.
 func (w *world) checkOutcome(got outcome, text, errs string) error {
 	runs, err := w.runs(w.name())
 	_, streamed := errors.AsType[*sandbox.StreamError](got.err)
@@ -44,27 +44,27 @@ func (w *world) checkOutcome(got outcome, text, errs string) error {
 	case runs > 1:
 		return fmt.Errorf("the command has run %d times; the call returned %s", runs, describeError(got.err))
 	case runs > 0 && refused && !streamed && w.active.When == Before:
-		return fmt.Errorf("the command ran, and the call returned %w", got.err)
+		return fmt.Errorf("the command has run, but the call returned %w", got.err)
 	case got.gone:
 	case got.err != nil && !w.permits(got.err):
 		return mustNotFail(got.err)
 	case got.err != nil:
 	case got.code == 3 && (got.out != text || got.errs != errs):
-		return fmt.Errorf("%d of %d bytes of output, %d of %d of errors, and no error", len(got.out), len(text), len(got.errs), len(errs))
+		return fmt.Errorf("no error, but %d of %d bytes of output, %d of %d of errors", len(got.out), len(text), len(got.errs), len(errs))
 	case got.code != 3 && !(ended && strings.HasPrefix(text, got.out) && strings.HasPrefix(errs, got.errs)):
-		return fmt.Errorf("exit code %d, %d of %d bytes of output, %d of %d of errors, and no error", got.code, len(got.out), len(text), len(got.errs), len(errs))
+		return fmt.Errorf("no error, but exit code %d, %d of %d bytes of output, %d of %d of errors", got.code, len(got.out), len(text), len(got.errs), len(errs))
 	case runs != 1 && !w.hasHappened(Crashed, Deleted):
-		return fmt.Errorf("the command has run %d times, and no error", runs)
+		return fmt.Errorf("no error, but the command has run %d times", runs)
 	}
 	return nil
 }
 
-// command runs a command that prints lines to its two outputs in turn. The service can't
-// join their records, so the log has many.
+// command runs a command that prints lines to its two streams in turn. The log has many
+// records, because the service can't join records of different streams.
 func (w *world) command(ctx context.Context, s Step) error {
 	last := "exit 3"
 	if s.Fault.When == Within && slices.Contains(sandboxFaults, s.Fault.What) {
-		last = "sleep 2; exit 3" // for the session to end first
+		last = "sleep 2; exit 3" // so that the session ends before the command
 	}
 	args := []string{"-c", record + fmt.Sprintf(`i=0; while [ $i -lt %d ]; do i=$((i+1)); if [ $((i %% 20)) = 0 ]; then echo "$0 $i" >&2; sleep 0.01; else echo "$0 $i"; fi; done; %s`, s.Size, last), w.name()}
 	got := w.call(ctx, s, args)
@@ -97,7 +97,7 @@ func (w *world) call(ctx context.Context, s Step, args []string) (got outcome) {
 			if done, got.err = cmd.Wait(ctx); got.err == nil {
 				got.code, got.out, got.errs = done.ExitCode, out.String(), errs.String()
 			} else {
-				_ = cmd.WaitOutput(ctx) // the buffers are its own until then
+				_ = cmd.WaitOutput(ctx) // wait until nothing writes to the buffers
 			}
 		}
 	case Fetch:
@@ -141,7 +141,7 @@ func (w *world) call(ctx context.Context, s Step, args []string) (got outcome) {
 		}
 	case Keep:
 		id := fmt.Sprintf("keep-%d", w.n)
-		if got.err = w.box.Resume(ctx); got.err != nil { // a session is not resumed
+		if got.err = w.box.Resume(ctx); got.err != nil { // a call of a Session does not resume the sandbox
 			return got
 		}
 		begin := func(ctx context.Context) (*sandbox.Command, error) {
@@ -156,7 +156,7 @@ func (w *world) call(ctx context.Context, s Step, args []string) (got outcome) {
 		_, first := begin(ctx)
 		w.net.disarm()
 		if e, ok := errors.AsType[*sandbox.APIError](first); ok && s.Fault.What == Odd && e.Status == http.StatusForbidden {
-			first = nil // so the caller knows
+			first = nil // the start may fail with this status
 		}
 		if first != nil && !w.permits(first) && !w.hasHappened(sandboxFaults...) && !errors.Is(first, sandbox.ErrOutcomeUnknown) {
 			return outcome{err: first}
@@ -174,14 +174,14 @@ func (w *world) call(ctx context.Context, s Step, args []string) (got outcome) {
 	return got
 }
 
-// read fetches the output of a command that has ended.
+// read gets the output of an ended command.
 func (o *outcome) read(ctx context.Context, cmd *sandbox.Command) {
 	if o.out, o.err = cmd.Stdout(ctx); o.err == nil {
 		o.errs, o.err = cmd.Stderr(ctx)
 	}
 }
 
-// feed runs a command with an input of known length, which is uploaded as a file.
+// feed runs a command with an input of known length, which the client uploads as a file.
 func (w *world) feed(ctx context.Context, s Step) error {
 	text := strings.Repeat(w.name()+"\n", 200*s.Size)
 	cmd := w.box.CommandContext(ctx, "sh", "-c", record+"cat; exit 3", w.name())
@@ -194,7 +194,7 @@ func (w *world) feed(ctx context.Context, s Step) error {
 		got = outcome{code: e.ExitCode(), out: string(out)}
 	}
 	if got.code == 126 && w.hasHappened(Cleaned, Crashed) {
-		return nil // the file was gone with the session that it was in
+		return nil // the file was lost with its session
 	}
 	return w.checkOutcome(got, text, "")
 }
@@ -212,7 +212,7 @@ func (w *world) talk(ctx context.Context, s Step) error {
 		if _, err = fmt.Fprintf(io.MultiWriter(&text, in), "%s %s %d\n", w.name(), strings.Repeat("x", s.Size), i); err != nil {
 			break
 		}
-		testkit.Linger(5 * time.Millisecond) // for a request of its own
+		testkit.Linger(5 * time.Millisecond) // so that the client sends each line with its own request
 	}
 	err = errors.Join(err, in.Close())
 	w.net.disarm()
@@ -228,7 +228,7 @@ func (w *world) talk(ctx context.Context, s Step) error {
 		got.err = err
 	}
 	if got.err != nil && w.hasHappened(sandboxFaults...) {
-		return nil // what was said to a session that has ended is of no use
+		return nil // the input was lost with its session
 	}
 	return w.checkOutcome(got, text.String(), "")
 }
@@ -238,8 +238,8 @@ var ready = regexp.MustCompile("^ready$")
 // kill sends one signal to a command that counts them.
 func (w *world) kill(ctx context.Context, s Step) error {
 	gone := fmt.Sprintf("go%d", w.n)
-	// The loop starts no program: if a trapped signal arrives when a program ends, bash 5.2
-	// may miss that end, and then loops forever next to a zombie.
+	// The loop starts no program. If a trapped signal arrives when a program ends, bash 5.2
+	// may miss the end of the program, and then waits forever.
 	cmd, err := w.box.StartCommand(ctx, "bash", []string{"-c", `mkfifo "$0.pause"; exec 3<>"$0.pause"; trap 'echo signal' INT; echo ready; while [ ! -e "$0" ]; do read -r -t 0.02 <&3; done`, gone}, nil)
 	if err != nil {
 		return mustNotFail(err)
@@ -251,7 +251,7 @@ func (w *world) kill(ctx context.Context, s Step) error {
 	err = cmd.Signal(ctx, sandbox.SIGINT)
 	w.net.disarm()
 	if w.hasHappened(sandboxFaults...) {
-		return nil // the command has gone with its session
+		return nil // the command has ended with its session
 	}
 	if err != nil && !w.permits(err) {
 		return mustNotFail(err)
@@ -261,7 +261,7 @@ func (w *world) kill(ctx context.Context, s Step) error {
 	}
 	out, outErr := cmd.CombinedOutput(w.ctx)
 	if n := strings.Count(out, "signal"); outErr != nil || n > 1 || n == 0 && err == nil {
-		return fmt.Errorf("one Kill, which returned %s, delivered %d signals; reading what it did: %s", describeError(err), n, describeError(outErr))
+		return fmt.Errorf("one Kill, which returned %s, delivered %d signals; reading the output: %s", describeError(err), n, describeError(outErr))
 	}
 	return nil
 }
@@ -282,9 +282,9 @@ func (w *world) killed(ctx context.Context, s Step) error {
 	case err != nil && !errors.Is(err, errGivenUp) && !w.permits(err):
 		return mustNotFail(err)
 	case w.hasHappened(Deleted) || s.Fault.What != GiveUp && (w.net.hasHit(w.active, Signal) || s.Fault.On == Creds):
-		return nil // it could not be killed
+		return nil // the error says that the client could not kill the command
 	}
-	if _, err := w.same.RunCommand(w.ctx, "true", nil, nil); err != nil { // in the session that there is now
+	if _, err := w.same.RunCommand(w.ctx, "true", nil, nil); err != nil { // makes sure that a session is running
 		return err
 	}
 	cmds, err := w.same.ListCommands(w.ctx)
@@ -299,7 +299,7 @@ func (w *world) killed(ctx context.Context, s Step) error {
 		_, err := cmd.Wait(limited)
 		cancel()
 		if err != nil {
-			return fmt.Errorf("the command was to be killed, and runs on: %w", err)
+			return fmt.Errorf("the command must be killed, but is still running: %w", err)
 		}
 	}
 	return nil
@@ -319,11 +319,11 @@ func (w *world) shell(ctx context.Context, s Step) error {
 		} else {
 			got.err = err
 		}
-		_ = sh.Close() // always nil
+		_ = sh.Close() // returns no error
 	}
 	w.net.disarm()
 	if e, ok := errors.AsType[*terminal.ShellError](got.err); ok && w.hasHappened(sandboxFaults...) {
-		// A terminal ends with its session, which the error must name.
+		// A terminal ends with its session, and the error must name this session.
 		return onlyIf(strings.Contains(e.Error(), "in session sbx_"), "the error does not name the session: %v", e)
 	}
 	return w.checkOutcome(got, w.text(s), "")
@@ -337,6 +337,7 @@ func describeError(err error) string {
 	return err.Error()
 }
 
+// onlyIf returns nil if holds is true, and otherwise the described error.
 func onlyIf(holds bool, format string, args ...any) error {
 	if holds {
 		return nil
@@ -344,7 +345,7 @@ func onlyIf(holds bool, format string, args ...any) error {
 	return fmt.Errorf(format, args...)
 }
 
-// text returns what the step's command prints.
+// text returns the expected output of the step's command.
 func (w *world) text(s Step) string {
 	var text strings.Builder
 	for i := range s.Size {

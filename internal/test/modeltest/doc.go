@@ -1,8 +1,8 @@
-// Package modeltest runs random programs of calls against the emulator under random
-// faults. It compares what the client reports with what the sandbox has recorded: each run
-// of a command appends a line of its own to a journal in the sandbox, and each file has a
-// history of the contents that it may have.
+// Package modeltest runs programs of random calls against the emulator, under random faults.
+// It compares the results of the client with records of the sandbox: each run of a command
+// appends a unique line to a journal in the sandbox, and each file has a history of the
+// contents that it may have.
 //
-// A seed determines a program. A program that fails is shrunk to the steps that make it
-// fail. README.md lists bugs with the seeds that find them.
+// A seed determines a program. If a program fails, the test shrinks it to the steps that are
+// needed for the failure. README.md lists bugs with the seeds that find them.
 package modeltest

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// pieces is more than three pieces of a FileWriter.
+	// pieces is the length of more than three pieces of a FileWriter.
 	pieces = 13 << 20
 	// written is the length of two pieces.
 	written = 8 << 20
@@ -32,9 +32,9 @@ func (w *world) file(ctx context.Context, s Step) error {
 	become := func(data string) func(string) string { return func(string) string { return data } }
 	var changes map[string]func(string) string
 	var call func() error
-	whole := true // the file is never seen half-changed
+	whole := true // no reader sees a partial change
 	switch s.Kind {
-	case Append, Truncate, Remove, Sweep: // of a file that exists
+	case Append, Truncate, Remove, Sweep: // the file must exist
 		if slices.Contains(w.files.of(name), missing) {
 			if err := w.same.FS().WriteFile(w.ctx, name, []byte(line), 0o644); err != nil {
 				return err
@@ -106,10 +106,10 @@ func (w *world) file(ctx context.Context, s Step) error {
 	err := call()
 	w.net.disarm()
 	if s.Kind == Write && err != nil && w.hasHappened(sandboxFaults...) && !errors.Is(err, fs.ErrNotExist) {
-		w.changed(changes, false) // what it had written may be gone with the session
+		w.changed(changes, false) // the written data may be lost with the session
 		return nil
 	}
-	// A file that a crash has reverted can't be renamed, truncated or removed.
+	// A crash may have reverted the creation of the file, so that it does not exist.
 	if s.Fault.What == Crashed && w.hasHappened(Crashed) && errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errMissing) {
 		w.changed(changes, false)
 		return nil
@@ -125,8 +125,8 @@ func (w *world) file(ctx context.Context, s Step) error {
 	return nil
 }
 
-// pause waits until the pieces that a FileWriter has written are joined, and then
-// triggers the fault.
+// pause waits until the pieces that a FileWriter has written are joined. It then triggers the
+// fault.
 func (w *world) pause() error {
 	const size = `until [ "$(stat -c %s .write-* 2>/dev/null)" = "$0" ]; do sleep 0.1; done`
 	if _, err := w.same.RunCommand(w.ctx, "sh", []string{"-c", size, fmt.Sprint(written)}, &sandbox.CommandOptions{Timeout: stepTime}); err != nil {
@@ -136,13 +136,14 @@ func (w *world) pause() error {
 	return nil
 }
 
+// changed applies changes to the histories of files. known says that they have happened.
 func (w *world) changed(changes map[string]func(string) string, known bool) {
 	for name, f := range changes {
 		w.files.change(name, f, known)
 	}
 }
 
-// reread accepts a file's present content after an operation that promises nothing.
+// reread replaces a file's history by its present content, after an operation that may leave any content.
 func (w *world) reread(name string) error {
 	if w.hasHappened(Deleted) {
 		return nil
@@ -156,8 +157,8 @@ func (w *world) reread(name string) error {
 	return err
 }
 
-// together appends lines from several goroutines at once. Each line must be whole, and
-// none may be lost.
+// together appends lines from several goroutines at once. Each line must be complete, and no
+// line may be lost.
 func (w *world) together(ctx context.Context, s Step) error {
 	const writers, each = 4, 2
 	name := fmt.Sprintf("new%d/lines", w.n)
@@ -202,7 +203,7 @@ func (w *world) together(ctx context.Context, s Step) error {
 		for i := range each {
 			l := line(writer, i)
 			if n := have[l]; n > 1 || n == 0 && !unsure[l] {
-				return fmt.Errorf("the line %.5q was appended %d times, and no error", l, n)
+				return fmt.Errorf("no error, but the line %.5q was appended %d times", l, n)
 			}
 			delete(have, l)
 		}
@@ -223,10 +224,10 @@ func (w *world) read(ctx context.Context, s Step) error {
 	data, err := fsys.ReadFile(ctx, name)
 	gone := w.hasHappened(Crashed, Deleted)
 	if err == nil && string(data) != want {
-		return fmt.Errorf("read %d of %d bytes, and no error", len(data), len(want))
+		return fmt.Errorf("no error, but %d of %d bytes", len(data), len(want))
 	}
-	// A caller that reads a file to its end gets an error when the response breaks
-	// off, and reads the file again.
+	// If the response breaks off while the caller reads the file, it gets an error, and
+	// must read the file again.
 	brokeOff := s.Fault.What == Cut || s.Fault.What == Clean || s.Fault.When == Within
 	if err != nil && !gone && !w.permits(err) && !(brokeOff && w.net.hasHit(w.active, Fetched)) {
 		return mustNotFail(err)
@@ -237,7 +238,7 @@ func (w *world) read(ctx context.Context, s Step) error {
 		return mustNotFail(err)
 	}
 	if err == nil && info.Size() != int64(len(want)) {
-		return fmt.Errorf("Stat says %d of %d bytes", info.Size(), len(want))
+		return fmt.Errorf("Stat returned a size of %d instead of %d bytes", info.Size(), len(want))
 	}
 	entries, err := fsys.ReadDir(ctx, ".")
 	w.net.disarm()
@@ -249,7 +250,7 @@ func (w *world) read(ctx context.Context, s Step) error {
 	return onlyIf(err != nil || gone || there, "%s is not listed", name)
 }
 
-// lock uses a directory as a lock: if Mkdir reports that the directory exists, that call
+// lock uses a directory as a lock. If Mkdir reports that the directory exists, the same call
 // must not have created it.
 func (w *world) lock(ctx context.Context, s Step) error {
 	name := fmt.Sprintf("lock%d", w.n)
@@ -257,7 +258,7 @@ func (w *world) lock(ctx context.Context, s Step) error {
 	err := w.box.FS().Mkdir(ctx, name, 0o755)
 	w.net.disarm()
 	if errors.Is(err, fs.ErrExist) {
-		return errors.New("nobody else has made the directory")
+		return errors.New("the call itself has made the directory")
 	}
 	if err != nil && !w.permits(err) {
 		return mustNotFail(err)
@@ -269,10 +270,10 @@ func (w *world) lock(ctx context.Context, s Step) error {
 	if lookErr != nil {
 		return lookErr
 	}
-	return onlyIf(err != nil || there, "the directory is not there, and no error")
+	return onlyIf(err != nil || there, "no error, but the directory is missing")
 }
 
-// link makes directories, links and a temporary directory, and changes modes.
+// link creates directories, links and a temporary directory, and changes modes.
 func (w *world) link(ctx context.Context, s Step) error {
 	dir, fsys := fmt.Sprintf("linked%d", w.n), w.box.FS()
 	var temporary string
@@ -284,10 +285,10 @@ func (w *world) link(ctx context.Context, s Step) error {
 		func() error { return fsys.Chown(ctx, dir+"/a/b", -1, -1) },
 		func() (err error) { temporary, err = fsys.MkdirTemp(ctx, dir, "t*"); return err },
 	} {
-		// After an error or a crash of the machine, later calls lack what they work on.
+		// After an error or a crash, the files that later calls need may be missing.
 		if err := call(); err != nil {
 			w.net.disarm()
-			return onlyIf(w.permits(err) || w.hasHappened(Crashed, Deleted), "it failed: %v", err)
+			return onlyIf(w.permits(err) || w.hasHappened(Crashed, Deleted), "the call must not fail: %v", err)
 		}
 	}
 	w.net.disarm()
@@ -300,7 +301,7 @@ func (w *world) link(ctx context.Context, s Step) error {
 			return err
 		}
 		if info.Mode() != mode {
-			return fmt.Errorf("the mode of %s is %v, and no error", name, info.Mode())
+			return fmt.Errorf("no error, but the mode of %s is %v", name, info.Mode())
 		}
 	}
 	return nil
@@ -330,7 +331,7 @@ func (w *world) tree(ctx context.Context, s Step) error {
 	if err == nil && !w.hasHappened(Crashed) {
 		err = w.box.FS().DownloadDir(ctx, dir, filepath.Join(tmp, "down"), nil)
 	}
-	if err == nil && !w.hasHappened(Crashed) { // once more, over what is there
+	if err == nil && !w.hasHappened(Crashed) { // upload again, over the existing files
 		err = w.box.FS().DownloadFile(ctx, dir+"/sub/b", filepath.Join(tmp, "down/sub/b"), nil)
 	}
 	w.net.disarm()
@@ -346,7 +347,7 @@ func (w *world) tree(ctx context.Context, s Step) error {
 	for name, data := range want {
 		got, err := os.ReadFile(filepath.Join(tmp, "down", name))
 		if err != nil || !bytes.Equal(got, data) {
-			return fmt.Errorf("%s came back with %d of %d bytes: %w", name, len(got), len(data), err)
+			return fmt.Errorf("the downloaded %s has %d of %d bytes: %w", name, len(got), len(data), err)
 		}
 	}
 	return nil

@@ -11,11 +11,11 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// session performs an operation on the current session.
+// session performs the step's operation on the current session.
 func (w *world) session(ctx context.Context, s Step) error {
 	switch s.Kind {
 	case Stop:
-		if err := w.box.Resume(w.ctx); err != nil { // a session that has failed is not stopped any more
+		if err := w.box.Resume(w.ctx); err != nil { // a failed session can't be stopped
 			return err
 		}
 		w.arm(s)
@@ -34,7 +34,7 @@ func (w *world) session(ctx context.Context, s Step) error {
 		if err := w.same.Refresh(w.ctx); err != nil {
 			return err
 		}
-		return onlyIf(w.same.Status() != sandbox.StatusRunning, "the sandbox is %s, and no error", w.same.Status())
+		return onlyIf(w.same.Status() != sandbox.StatusRunning, "no error, but the sandbox is %s", w.same.Status())
 	case Update:
 		if err := w.same.Refresh(w.ctx); err != nil {
 			return err
@@ -55,7 +55,7 @@ func (w *world) session(ctx context.Context, s Step) error {
 	if s.Kind == Policy || s.Kind == Save {
 		return w.sessionOnce(ctx, s)
 	}
-	// Extend: the session runs, and only the call moves its end.
+	// For Extend, a session must run, and only the call may change its end.
 	if _, err := w.same.RunCommand(w.ctx, "true", nil, nil); err != nil {
 		return err
 	}
@@ -82,9 +82,9 @@ func (w *world) session(ctx context.Context, s Step) error {
 	return onlyIf(moved == more || extendErr != nil && moved == 0, "the session ends %v later, the error is %v", moved, extendErr)
 }
 
-// sessionOnce changes the policy of the session, or ends it by a snapshot.
+// sessionOnce changes the policy of the session, or makes a snapshot, which ends it.
 func (w *world) sessionOnce(ctx context.Context, s Step) error {
-	if _, err := w.same.RunCommand(w.ctx, "true", nil, nil); err != nil { // a session runs
+	if _, err := w.same.RunCommand(w.ctx, "true", nil, nil); err != nil { // makes sure that a session is running
 		return err
 	}
 	if s.Kind == Policy {
@@ -118,7 +118,7 @@ func (w *world) sessionOnce(ctx context.Context, s Step) error {
 	return err
 }
 
-// make creates a sandbox that other clients may be creating at the same time.
+// make creates a sandbox. Another client may create it at the same time.
 func (w *world) make(ctx context.Context, s Step) error {
 	name, runs := fmt.Sprintf("made%d", w.n), 0
 	opts := func() *sandbox.CreateOptions {
@@ -143,15 +143,15 @@ func (w *world) make(ctx context.Context, s Step) error {
 	case err != nil:
 		return nil
 	case runs == 0:
-		return errors.New("OnCreate did not run, and no error")
+		return errors.New("no error, but OnCreate did not run")
 	case rival != nil && !rival.Info().CreatedAt.Equal(got.Info().CreatedAt):
-		return errors.New("the rival has another sandbox")
+		return errors.New("the rival got another sandbox")
 	}
 	return w.sane.Delete(w.ctx, name, nil)
 }
 
-// remake replaces a sandbox whose files are gone. Other clients may do the same at the
-// same time.
+// remake replaces a sandbox whose files are gone. Another client may do the same at the same
+// time.
 func (w *world) remake(ctx context.Context, s Step) error {
 	name, runs := fmt.Sprintf("lost%d", w.n), 0
 	if err := w.lose(name); err != nil {
@@ -171,18 +171,18 @@ func (w *world) remake(ctx context.Context, s Step) error {
 	}})
 	w.net.disarm()
 	if errors.Is(err, sandbox.ErrReplaced) {
-		// The API deletes by name alone, so this can happen between the look and
-		// the delete, and only there.
-		return onlyIf(w.hasHappened(Rival) && w.active.boxes >= 2, "a rival's sandbox was deleted although there was time to look: %v", err)
+		// The API deletes by name alone. So this may happen if the rival replaces the
+		// sandbox between the client's last lookup and its delete.
+		return onlyIf(w.hasHappened(Rival) && w.active.boxes >= 2, "a rival's sandbox was deleted, although the client could have noticed the replacement: %v", err)
 	}
 	if err != nil {
-		return onlyIf(w.permits(err), "it failed: %v", err)
+		return onlyIf(w.permits(err), "the call must not fail: %v", err)
 	}
 	if rival == nil {
 		return onlyIf(runs == 1, "OnCreate ran %d times", runs)
 	}
 	if !got.Info().CreatedAt.Equal(rival.Info().CreatedAt) {
-		return errors.New("the rival's sandbox was replaced, and nobody was told")
+		return errors.New("no error, but the rival's sandbox was replaced")
 	}
 	data, err := got.FS().ReadFile(w.ctx, "work")
 	return onlyIf(err == nil && string(data) == "an hour of it", "the rival's file holds %q: %v", data, err)
@@ -212,7 +212,7 @@ var hookErrors = []error{
 	&sandbox.APIError{Operation: "run command", Status: 410, Code: "sandbox_stopped", SessionID: "another"},
 }
 
-// resume gets a stopped sandbox with a hook that fails once.
+// resume gets a stopped sandbox, with a hook that fails the first time.
 func (w *world) resume(ctx context.Context, s Step) error {
 	name := fmt.Sprintf("hooked%d", w.n)
 	box, err := w.sane.Create(w.ctx, &sandbox.CreateOptions{Name: name})
@@ -243,7 +243,7 @@ func (w *world) resume(ctx context.Context, s Step) error {
 	first := err == nil || failure != nil
 	switch {
 	case failure != nil && !errors.Is(err, failure):
-		return fmt.Errorf("the hook failed, and GetOrCreate returned %s", describeError(err))
+		return fmt.Errorf("the hook failed, but GetOrCreate returned %s", describeError(err))
 	case failure == nil && err != nil && !w.permits(err):
 		return mustNotFail(err)
 	case err != nil:
@@ -254,11 +254,11 @@ func (w *world) resume(ctx context.Context, s Step) error {
 	if data, err := got.FS().ReadFile(w.ctx, "kept"); err != nil || string(data) != "kept" {
 		return fmt.Errorf("the file is gone: %q, %s", data, describeError(err))
 	}
-	// A call that failed may have resumed the sandbox: the next one's hook is not due.
+	// If the failed call has resumed the sandbox, the next call does not run the hook.
 	return onlyIf(runs == 1 || runs == 0 && !first, "the hook ran %d times", runs)
 }
 
-// fork forks a sandbox once.
+// fork forks a sandbox. The call must not create two forks.
 func (w *world) fork(ctx context.Context, s Step) error {
 	source, name := fmt.Sprintf("source%d", w.n), fmt.Sprintf("fork%d", w.n)
 	box, err := w.sane.Create(w.ctx, &sandbox.CreateOptions{Name: source})
@@ -275,7 +275,7 @@ func (w *world) fork(ctx context.Context, s Step) error {
 	_, err = w.faulty.Fork(ctx, source, &sandbox.ForkOptions{Name: name})
 	w.net.disarm()
 	if err != nil {
-		return onlyIf(w.permits(err), "it failed: %v", err)
+		return onlyIf(w.permits(err), "the call must not fail: %v", err)
 	}
 	fork, err := w.sane.Get(w.ctx, name, nil)
 	if err != nil {
@@ -298,12 +298,13 @@ func (w *world) drive(ctx context.Context, s Step) error {
 	}
 	w.net.disarm()
 	if err != nil {
-		// By its name alone, a drive can't be told from one that was created just now.
-		young := s.Size%2 == 1 && errors.Is(err, sandbox.ErrOutcomeUnknown) && w.net.hasHit(w.active, Gone)
-		return onlyIf(w.permits(err) || young, "it failed: %v", err)
+		// The client knows the drive only by its name, so it may be a drive that another
+		// client has just created.
+		tooNew := s.Size%2 == 1 && errors.Is(err, sandbox.ErrOutcomeUnknown) && w.net.hasHit(w.active, Gone)
+		return onlyIf(w.permits(err) || tooNew, "the call must not fail: %v", err)
 	}
 	_, err = w.sane.GetDrive(w.ctx, name)
-	return onlyIf(errors.Is(err, sandbox.ErrNotFound), "the drive is there, and no error: %v", err)
+	return onlyIf(errors.Is(err, sandbox.ErrNotFound), "no error, but the drive still exists: %v", err)
 }
 
 // discard deletes a sandbox. Another client may take its name.
@@ -328,13 +329,14 @@ func (w *world) discard(ctx context.Context, s Step) error {
 	}
 	w.net.disarm()
 	if err != nil {
-		// By its name alone, a sandbox can't be told from one that was created just now.
-		young := s.Kind == Drop && errors.Is(err, sandbox.ErrOutcomeUnknown) && w.net.hasHit(w.active, Gone)
-		return onlyIf(w.permits(err) || young, "it failed: %v", err)
+		// The client knows the sandbox only by its name, so it may be a sandbox that
+		// another client has just created.
+		tooNew := s.Kind == Drop && errors.Is(err, sandbox.ErrOutcomeUnknown) && w.net.hasHit(w.active, Gone)
+		return onlyIf(w.permits(err) || tooNew, "the call must not fail: %v", err)
 	}
 	_, err = w.sane.Get(w.ctx, name, nil)
 	if w.hasHappened(Rival) {
 		return onlyIf(err == nil, "the rival's new sandbox was deleted: %v", err)
 	}
-	return onlyIf(errors.Is(err, sandbox.ErrNotFound), "the sandbox is there, and no error: %v", err)
+	return onlyIf(errors.Is(err, sandbox.ErrNotFound), "no error, but the sandbox still exists: %v", err)
 }

@@ -12,15 +12,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Environment variables of the run.
+// These environment variables control a run of TestModel.
 const (
-	timeEnv = "SANDBOX_MODEL_TIME" // how long to go on with new seeds, as "1h"
+	timeEnv = "SANDBOX_MODEL_TIME" // how long to run programs of new seeds, such as "1h"
 	seedEnv = "SANDBOX_MODEL_SEED" // the first seed; without a time, the only one
 )
 
 const (
 	programLength = 12
-	// shrinkTime is how long a program is shrunk.
+	// shrinkTime is the time limit for shrinking a program.
 	shrinkTime = 3 * time.Minute
 )
 
@@ -58,16 +58,16 @@ func TestModel(t *testing.T) {
 				_, err := play(t.Context(), s)
 				return err != nil
 			}
-			// Later steps than the failed one don't matter.
+			// The steps after the failed one don't matter.
 			shrunk := Shrink(program[:max(at, 1)], fails)
-			t.Fatalf("SANDBOX_MODEL_SEED=%d, after %d steps: %v\nthe steps that it takes:\n%s", seed, steps+at, err, Describe(shrunk))
+			t.Fatalf("SANDBOX_MODEL_SEED=%d, after %d steps: %v\nthe steps that are needed for the failure:\n%s", seed, steps+at, err, Describe(shrunk))
 		}
 		played, steps = played+1, steps+len(program)
 	}
-	t.Logf("%d programs of %d steps held, from seed %d on", played, steps, first)
+	t.Logf("%d programs of %d steps passed, from seed %d on", played, steps, first)
 }
 
-// TestShrink: a failing program is shrunk to the steps that make it fail.
+// TestShrink: Shrink returns only the steps that a program needs to fail.
 func TestShrink(t *testing.T) {
 	t.Parallel()
 	program := Program(7, 30)
@@ -77,12 +77,12 @@ func TestShrink(t *testing.T) {
 	})
 	require.Len(t, shrunk, 1)
 	assert.Equal(t, want.Kind, shrunk[0].Kind)
-	assert.Equal(t, 1, shrunk[0].Size, "the size does not matter to it")
-	assert.Equal(t, program, Program(7, 30), "a seed gives one program")
+	assert.Equal(t, 1, shrunk[0].Size, "the failure does not depend on the size")
+	assert.Equal(t, program, Program(7, 30), "a seed determines a program")
 }
 
-// TestProgramsMeetAll: the programs of a minute contain every kind of step and every
-// fault.
+// TestProgramsMeetAll: the programs that run in a minute contain every kind of step with each
+// of its likely faults.
 func TestProgramsMeetAll(t *testing.T) {
 	t.Parallel()
 	kinds, whats := map[Kind]int{}, map[What]int{}
@@ -99,7 +99,7 @@ func TestProgramsMeetAll(t *testing.T) {
 	for n := range uint64(len(pairs)) {
 		dealt = append(dealt, nthPair(n))
 	}
-	assert.ElementsMatch(t, pairs, dealt, "each card is dealt once")
+	assert.ElementsMatch(t, pairs, dealt, "each pair occurs once")
 	for _, what := range slices.Concat([]What{None, Clean, Late, Held, Double, Crossed, Cleaned, Rival}, generalFaults, sandboxFaults) {
 		assert.Positive(t, whats[what], what)
 	}

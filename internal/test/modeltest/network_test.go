@@ -15,30 +15,30 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 )
 
-// network is the transport of the faulty client, and its credentials.
+// network is the transport and the credentials provider of the client with faults.
 type network struct {
 	next  http.RoundTripper
 	creds auth.Credentials
 	mu    sync.Mutex
-	armed *activeFault // nil for a network without faults
+	armed *activeFault // nil if no fault is in effect
 }
 
-// activeFault is a fault in effect, with what has happened since.
+// activeFault is a fault in effect, with its state.
 type activeFault struct {
 	Fault
-	event func() // what happens in the sandbox
-	left  int    // how many matching requests pass first
-	done  bool
-	req   *http.Request // the request that it happened to
+	event func()        // causes a fault of the sandbox or the caller
+	left  int           // the number of matching requests before the fault
+	done  bool          // the fault has happened
+	req   *http.Request // the request to which the fault happened
 	real  int           // the status of the lost response
-	boxes int           // earlier responses about a sandbox
-	gone  bool          // an earlier request was refused, and the call was repeated
-	first *http.Request // an upload that was lost
-	half  []byte        // half of its body
+	boxes int           // the number of earlier responses about a sandbox
+	gone  bool          // the API has refused an earlier request, and the client has repeated the call
+	first *http.Request // the lost upload
+	half  []byte        // half of the body of the lost upload
 	held  *http.Request // a request that is delivered before the next one
 }
 
-// arm puts a fault into effect. disarm removes it.
+// arm puts a fault into effect. The method disarm removes it.
 func (n *network) arm(f Fault, event func()) *activeFault {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -61,7 +61,7 @@ func (n *network) disarm() {
 	n.armed = nil
 }
 
-// fits reports whether a request belongs to the class.
+// fits reports whether a request belongs to a class.
 func (c Class) fits(req *http.Request) bool {
 	path, post := req.URL.Path, req.Method == http.MethodPost
 	_, id, command := strings.Cut(path, "/cmd/")
@@ -93,7 +93,7 @@ func (c Class) fits(req *http.Request) bool {
 	return false
 }
 
-// Credentials fails once if that is the fault, as while a token's file is replaced.
+// Credentials fails once if the fault is Missing, as if another program replaces the token's file.
 func (n *network) Credentials(context.Context) (auth.Credentials, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -131,7 +131,7 @@ func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 	n.mu.Unlock()
 	if held != nil {
 		if resp, err := n.next.RoundTrip(held); err == nil {
-			resp.Body.Close() // the caller has given up
+			resp.Body.Close() // no caller waits for this response
 			n.mu.Lock()
 			s.real = resp.StatusCode
 			n.mu.Unlock()
@@ -158,7 +158,7 @@ func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// respond returns a response that is not the API's.
+// respond returns a response of a server other than the API.
 func respond(req *http.Request, status int, kind, body string) (*http.Response, error) {
 	if req.Body != nil {
 		req.Body.Close()
@@ -222,7 +222,7 @@ func (n *network) apply(s *activeFault, req *http.Request) (*http.Response, erro
 			return syscall.ECONNRESET
 		})
 	}
-	// The fault happens to the sandbox, or to the caller.
+	// The fault affects the sandbox or the caller, not the request.
 	switch s.When {
 	case Before:
 		s.event()
@@ -242,17 +242,17 @@ func (n *network) apply(s *activeFault, req *http.Request) (*http.Response, erro
 	s.event()
 	switch {
 	case err != nil:
-	case s.What == Rival && s.On == Gone: // whose response is lost, too
+	case s.What == Rival && s.On == Gone: // the response to the delete is lost, too
 		resp.Body.Close()
 		return nil, syscall.ECONNRESET
-	case req.Context().Err() != nil: // the caller has given up
+	case req.Context().Err() != nil: // the caller's context has ended
 		resp.Body.Close()
 		return nil, req.Context().Err()
 	}
 	return resp, err
 }
 
-// pages are responses of a gateway.
+// pages are responses of a gateway, in place of the API's.
 var pages = []struct {
 	status     int
 	kind, body string
@@ -269,11 +269,11 @@ var pages = []struct {
 	{429, "text/html", "<html>Slow down</html>"},
 }
 
-// page returns a gateway's response, before or after the request was forwarded.
+// page returns a gateway's response. The gateway may have forwarded the request before.
 func (n *network) page(s *activeFault, req *http.Request) (*http.Response, error) {
 	p := pages[s.At%len(pages)]
 	if Cmd.fits(req) && s.At%2 == 0 {
-		p = pages[0] // which the API says of a session that has ended, before a command is sent again
+		p = pages[0] // 410, like the API's response for an ended session, after which the client repeats a start
 	}
 	if s.When == Before {
 		return respond(req, p.status, p.kind, p.body)
@@ -290,7 +290,7 @@ func (n *network) page(s *activeFault, req *http.Request) (*http.Response, error
 	return respond(req, p.status, p.kind, p.body)
 }
 
-// mislead delivers a request late or twice, or returns the response to another request.
+// mislead delivers a request late or twice, or returns the response that belongs to another request.
 func (n *network) mislead(s *activeFault, req *http.Request) (*http.Response, error) {
 	var body []byte
 	if req.Body != nil {
@@ -328,7 +328,7 @@ func (n *network) mislead(s *activeFault, req *http.Request) (*http.Response, er
 	return n.next.RoundTrip(copied(body))
 }
 
-// endEarly sends the request and cuts the response short.
+// endEarly sends a request and ends its response early.
 func (n *network) endEarly(s *activeFault, req *http.Request, end func() error) (*http.Response, error) {
 	resp, err := n.next.RoundTrip(req)
 	if err != nil {
@@ -339,20 +339,20 @@ func (n *network) endEarly(s *activeFault, req *http.Request, end func() error) 
 	n.mu.Unlock()
 	resp.ContentLength = -1
 	resp.Header.Del("Content-Length")
-	// A stream is cut after its first record at the earliest. Before that, the response
-	// would be lost, which is another fault.
+	// End a stream after its first record at the earliest. Otherwise the client would treat
+	// the whole response as lost, which is another fault.
 	records := 0
 	if resp.Header.Get("Content-Type") == "application/x-ndjson" {
 		records = 1
 		if s.When == Within && s.What != Cut && s.What != Clean {
-			records = 2 // the program has begun to print
+			records = 2 // the second record shows that the program runs
 		}
 	}
 	resp.Body = &endingBody{ReadCloser: resp.Body, after: s.At, records: records, end: end}
 	return resp, nil
 }
 
-// endingBody is a body that ends early, after a number of bytes and records.
+// endingBody is a body that ends early. It contains at least a number of bytes and of records.
 type endingBody struct {
 	io.ReadCloser
 	after, records int
@@ -385,7 +385,7 @@ func (e *endingBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// hasHit reports whether the fault has happened, to a request of that class.
+// hasHit reports whether the fault has happened to a request of a class.
 func (n *network) hasHit(s *activeFault, c Class) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// Step is one call, or a few that belong together, with a fault.
+// Step is one call, or a few calls that belong together, with a fault.
 type Step struct {
 	Kind Kind
-	// File is the number of the file that the step works on, and Size how much it prints
-	// or writes.
+	// File is the number of the file that the step uses. Size determines how much the step
+	// prints or writes.
 	File, Size int
 	Fault      Fault
 }
 
-// Fault happens at the Nth of the requests that On selects: before the request is sent,
+// Fault is a fault that happens at the Nth of the requests that On selects: before the request,
 // after its response, or after At bytes of the response.
 type Fault struct {
 	What What
@@ -26,26 +26,26 @@ type Fault struct {
 	At   int
 }
 
-// Kind is what a step does.
+// Kind is the kind of a step, which determines its calls.
 type Kind string
 
-// The kinds of steps.
+// These are the kinds of steps.
 const (
 	// Commands.
-	Run    Kind = "run"    // RunCommand with its output kept
+	Run    Kind = "run"    // RunCommand without writers
 	Start  Kind = "start"  // StartCommand with a writer, and Wait
-	Fetch  Kind = "fetch"  // the output of a command that has ended
+	Fetch  Kind = "fetch"  // Stdout and Stderr of an ended command
 	Exec   Kind = "exec"   // Cmd.Output
-	Talk   Kind = "talk"   // a conversation by Command.Stdin
+	Talk   Kind = "talk"   // Command.Stdin of a running command
 	Kill   Kind = "kill"   // one SIGINT to a command that counts them
 	Cancel Kind = "cancel" // RunCommand with KillOnCancel
-	Keep   Kind = "keep"   // a command with an ID of the caller's, begun twice
-	Follow Kind = "follow" // the logs of a command while it runs
+	Keep   Kind = "keep"   // two starts with the same ID, which the caller has chosen
+	Follow Kind = "follow" // Logs of a running command
 	Feed   Kind = "feed"   // Cmd with a Stdin of known length
-	Shell  Kind = "shell"  // a program in a terminal
+	Shell  Kind = "shell"  // terminal.Open
 	// Files.
-	Append   Kind = "append"   // AppendFile of a line to a file that exists
-	Upload   Kind = "upload"   // AppendFile of more than travels with a command
+	Append   Kind = "append"   // AppendFile of a line to an existing file
+	Upload   Kind = "upload"   // AppendFile of so much that the client uploads it
 	Appends  Kind = "appends"  // AppendFile by several goroutines
 	Write    Kind = "write"    // a FileWriter of several pieces
 	Replace  Kind = "replace"  // FileSystem.WriteFile
@@ -58,8 +58,8 @@ const (
 	Read     Kind = "read"     // ReadFile, Stat and ReadDir
 	Mkdir    Kind = "mkdir"    // Mkdir as a lock
 	Tree     Kind = "tree"     // UploadDir, CopyFS, DownloadDir and DownloadFile
-	// Lives.
-	Stop    Kind = "stop"    // Stop and what comes next
+	// Sandboxes and sessions.
+	Stop    Kind = "stop"    // Stop, and a call that resumes the sandbox
 	Update  Kind = "update"  // Update of the tags
 	Extend  Kind = "extend"  // ExtendTimeout
 	Policy  Kind = "policy"  // UpdateNetworkPolicy
@@ -76,38 +76,38 @@ const (
 // What is the kind of a fault.
 type What string
 
-// The kinds of faults. Some affect a request. At the time of a request, others happen to
-// the sandbox, or another client causes them.
+// These are the kinds of faults. The first ones affect a request or its response. The others
+// affect the sandbox, or another client causes them, at the time of a request.
 const (
 	None     What = "nothing"
-	Refuse   What = "refused"   // no connection is made
-	Throttle What = "throttled" // 429
-	Odd      What = "odd"       // 403 and a page of HTML, without acting
-	Lost     What = "lost"      // it acts and the connection breaks
-	Gateway  What = "gateway"   // it acts and the response is 502
+	Refuse   What = "refused"   // the client can't connect
+	Throttle What = "throttled" // the response is 429
+	Odd      What = "odd"       // the API does not get the request, and the response is 403 with HTML
+	Lost     What = "lost"      // the API acts, and the connection breaks
+	Gateway  What = "gateway"   // the API acts, and the response is 502
 	Cut      What = "cut"       // the response breaks off
 	Clean    What = "clean cut" // the response ends early, without an error
-	Late     What = "late"      // half of it arrives after the second attempt
-	Page     What = "page"      // something in between responds, before it has acted or after
-	Held     What = "held"      // it arrives before the next request, and its connection breaks at once
-	Double   What = "double"    // it is delivered twice, and the second response arrives
-	Crossed  What = "crossed"   // it acts, and another command's response arrives
-	Missing  What = "missing"   // credentials whose file is missing for a moment
+	Late     What = "late"      // half of the request arrives after its second attempt
+	Page     What = "page"      // a gateway responds, before or after the API has acted
+	Held     What = "held"      // the connection breaks at once, and the request arrives before the next one
+	Double   What = "double"    // the request arrives twice, and the client gets the second response
+	Crossed  What = "crossed"   // the API acts, and the client gets another command's response
+	Missing  What = "missing"   // the file with the credentials is missing for a moment
 	GiveUp   What = "given up"  // the caller's context ends
 
 	Stopped What = "stopped" // another client stops the sandbox
 	Expired What = "expired" // the session times out
 	Crashed What = "crashed" // the machine dies
 	Deleted What = "deleted" // another client deletes the sandbox
-	Hooked  What = "hook"    // it is stopped, and OnResume fails as the API would
-	Cleaned What = "cleaned" // somebody empties /tmp
-	Rival   What = "rival"   // another client does the same
+	Hooked  What = "hook"    // the sandbox is stopped, and OnResume returns an error like the API's
+	Cleaned What = "cleaned" // another program empties /tmp
+	Rival   What = "rival"   // another client makes the same call
 )
 
-// When is the time of a fault in its request.
+// When is the time of a fault, relative to its request.
 type When string
 
-// The times.
+// These are the times of faults.
 const (
 	Before When = "before"
 	Behind When = "behind"
@@ -117,22 +117,22 @@ const (
 // Class selects requests.
 type Class string
 
-// The classes of requests.
+// These are the classes of requests.
 const (
 	Any     Class = "request"
-	Cmd     Class = "start"  // of a command
-	Logs    Class = "log"    // its output, or a start that streams it
-	Look    Class = "look"   // at a command
-	Signal  Class = "signal" // to a command
-	Stdin   Class = "input"  // of a command
+	Cmd     Class = "start"  // starts of commands
+	Logs    Class = "log"    // requests for output, including starts that stream it
+	Look    Class = "look"   // lookups of commands
+	Signal  Class = "signal" // signals to commands
+	Stdin   Class = "input"  // input of commands
 	Put     Class = "upload"
 	Fetched Class = "download"
-	Box     Class = "get" // of a sandbox
+	Box     Class = "get" // lookups of sandboxes
 	Born    Class = "create"
 	Gone    Class = "delete"
 	Creds   Class = "credentials"
-	// Pause is no request: the caller has written two pieces of a file, which are joined,
-	// and writes the rest later.
+	// Pause is the time when the caller has written two pieces of a file, which are joined,
+	// and has not yet written the rest. It is not a request.
 	Pause Class = "pause"
 )
 
@@ -142,13 +142,13 @@ var files = []Kind{Append, Upload, Appends, Write, Replace, Truncate, Remove, Re
 
 var lives = []Kind{Stop, Update, Extend, Policy, Save, Make, Remake, Resume, Fork, Drive, Discard, Drop}
 
-// generalFaults may happen in any step.
+// generalFaults are the faults that may happen in any step.
 var generalFaults = []What{Refuse, Throttle, Odd, Lost, Gateway, Page, Cut, Missing, GiveUp}
 
-// sandboxFaults happen to the sandbox of commands and files.
+// sandboxFaults are the faults of the sandbox that steps on commands and files use.
 var sandboxFaults = []What{Stopped, Expired, Crashed, Deleted, Hooked}
 
-// likely are the faults that a kind of step is meant to test.
+// likely maps a kind of step to the faults that it is meant to test.
 var likely = map[Kind][]Fault{
 	Run:     {{What: Cut, On: Logs}, {What: Stopped, When: Within, On: Logs}, {What: Lost, On: Cmd}, {What: Crashed, When: Within, On: Logs}, {What: Page, When: Behind, On: Cmd}, {What: Crossed, On: Cmd}, {What: Double, On: Cmd}},
 	Start:   {{What: Cut, On: Logs}, {What: Clean, On: Logs}, {What: Odd, On: Logs}, {What: Page, When: Behind, On: Cmd}, {What: Crossed, On: Cmd}},
@@ -180,13 +180,13 @@ var likely = map[Kind][]Fault{
 	Drop:    {{What: Rival, When: Behind, On: Gone}, {What: Lost, On: Gone}, {What: Page, On: Gone}},
 }
 
-// pair is a kind of step with a fault.
+// pair is a combination of a kind of step and a fault.
 type pair struct {
 	kind  Kind
-	fault Fault // zero for any fault
+	fault Fault // the zero value stands for any fault
 }
 
-// pairs has each kind of step with each of its likely faults.
+// pairs contains each kind of step with each of its likely faults.
 var pairs = func() (list []pair) {
 	for _, kind := range slices.Concat(commands, files, lives) {
 		for _, f := range likely[kind] {
@@ -199,9 +199,9 @@ var pairs = func() (list []pair) {
 	return list
 }()
 
-// Program returns the steps of a seed. Every second step is random. The others iterate over
-// all pairs, in a new order each time, and the next seed continues the iteration. So a bug
-// that only one pair reveals is found without luck.
+// Program returns the steps of a seed. Every second step is random. The others iterate over all
+// pairs, in a new order each time, and the next seed continues the iteration. So the test
+// certainly finds a bug that only one pair reveals.
 func Program(seed uint64, length int) []Step {
 	rng := rand.New(rand.NewPCG(seed, 17))
 	steps := make([]Step, length)
@@ -224,8 +224,8 @@ func nthPair(n uint64) pair {
 
 func pick[T any](rng *rand.Rand, of []T) T { return of[rng.IntN(len(of))] }
 
-// randomPair returns a random kind of step with a likely fault, one that ends the session,
-// any fault or none.
+// randomPair returns a random kind of step with a random fault: a likely fault, a fault that
+// ends the session, any fault, or none.
 func randomPair(rng *rand.Rand) pair {
 	of := pick(rng, [][]Kind{commands, commands, files, files, {Write}, lives})
 	c := pair{kind: pick(rng, of)}
@@ -240,10 +240,10 @@ func randomPair(rng *rand.Rand) pair {
 	return c
 }
 
-// early returns the number of one of the first three requests.
+// early returns a random number from 1 to 3, and small numbers more often.
 func early(rng *rand.Rand) int { return 1 + min(rng.IntN(3), rng.IntN(3)) }
 
-// step returns a step for a pair, with random values for everything else.
+// step returns a step for a pair. All other values are random.
 func step(rng *rand.Rand, p pair) Step {
 	s := Step{Kind: p.kind, File: rng.IntN(3), Size: 1 + rng.IntN(400)}
 	f := p.fault
@@ -257,12 +257,12 @@ func step(rng *rand.Rand, p pair) Step {
 	if f.What == Missing {
 		f.On = Creds
 	}
-	f.At = rng.IntN(pick(rng, []int{100, 8 * s.Size})) // much output arrives in few records
+	f.At = rng.IntN(pick(rng, []int{100, 8 * s.Size})) // large outputs arrive in few records
 	s.Fault = f
 	return s
 }
 
-// Shrink removes from a failing program everything without which it still fails: first
+// Shrink removes all parts of a failing program that are not needed for its failure: first
 // steps, then faults, then sizes. fails runs a program and reports whether it fails.
 func Shrink(steps []Step, fails func([]Step) bool) []Step {
 	for i := 0; i < len(steps); {
@@ -300,7 +300,7 @@ func (s Step) String() string {
 	return text
 }
 
-// Describe lists the steps.
+// Describe returns a list of the steps.
 func Describe(steps []Step) string {
 	var b strings.Builder
 	for i, s := range steps {

@@ -20,38 +20,38 @@ import (
 )
 
 const (
-	// stepTime limits a step. One that takes longer is considered to hang.
+	// stepTime is the time limit of a step. A step that takes longer hangs.
 	stepTime = time.Minute
 	boxName  = "model"
 	journal  = "journal"
-	// longer is more than a session lasts.
+	// longer is longer than a session lasts.
 	longer = 6 * time.Minute
 )
 
-// world is an emulator with a sandbox, a client behind faults, and a client without, which
-// also plays all other clients.
+// world is an emulator with a sandbox and two clients. One client has faults. The sane one has
+// none, and also makes the calls of rivals.
 type world struct {
 	srv    *sandboxtest.Server
 	net    *network
 	faulty *sandbox.Client
 	sane   *sandbox.Client
-	box    *sandbox.Sandbox // by the faulty client, with an OnResume hook
-	same   *sandbox.Sandbox // by the sane one
+	box    *sandbox.Sandbox // a handle of the client with faults, with an OnResume hook
+	same   *sandbox.Sandbox // a handle of the same sandbox for the sane client
 
-	n      int             // the step
-	active *activeFault    // its fault
-	ctx    context.Context // without faults, for what the model does itself
-	cancel func()          // of the step's context, for a caller that gives up
+	n      int             // the number of the step
+	active *activeFault    // the step's fault
+	ctx    context.Context // for the calls of the model itself
+	cancel func()          // ends the step's context
 
 	mu       sync.Mutex
-	hook     error // what OnResume fails with, once
-	happened bool  // the event of the step's fault took place
-	eventErr error // of the model's own doing in it
+	hook     error // the error that OnResume returns next, once
+	happened bool  // the event of the step's fault has occurred
+	eventErr error // an error of the model itself during the event
 	seen     map[string]map[string]bool
 	files    history
-	saved    history                        // in the snapshot that a crash leaves
-	pending  map[string]func(string) string // what the step is about to do to files
-	rivals   func() error                   // what a rival of the step does
+	saved    history                        // the files in the snapshot to which a crash reverts
+	pending  map[string]func(string) string // the changes to files that the step is making
+	rivals   func() error                   // makes the rival's call of the step
 }
 
 // history lists the contents that each file may have.
@@ -67,8 +67,8 @@ func (h history) of(name string) []string {
 	return []string{missing}
 }
 
-// change applies f to the contents that a file may have. Unless the change is known to have
-// happened, the file may also be unchanged.
+// change applies f to the contents that a file may have. If it is not known whether the change
+// has happened, the file may also have its old contents.
 func (h history) change(name string, f func(string) string, known bool) {
 	var after []string
 	for _, c := range h.of(name) {
@@ -110,8 +110,7 @@ func newWorld(ctx context.Context) (*world, error) {
 	return w, nil
 }
 
-// rebuild creates the sandbox for the steps, and a snapshot that it returns to when its
-// machine crashes.
+// rebuild creates the sandbox for the steps, and a snapshot to which a crash reverts it.
 func (w *world) rebuild() error {
 	made, err := w.sane.Create(w.ctx, &sandbox.CreateOptions{Name: boxName})
 	if err != nil {
@@ -141,7 +140,7 @@ func (w *world) close() {
 	_ = w.srv.Close()
 }
 
-// play runs the program. It returns the number of the step that failed, and why.
+// play runs a program. It returns the number of the step that failed, and the reason.
 func play(ctx context.Context, steps []Step) (int, error) {
 	w, err := newWorld(ctx)
 	if err != nil {
@@ -157,7 +156,7 @@ func play(ctx context.Context, steps []Step) (int, error) {
 	return 0, nil
 }
 
-var errHangs = fmt.Errorf("not done after %v", stepTime)
+var errHangs = fmt.Errorf("the step has not ended after %v", stepTime)
 
 func (w *world) step(s Step) error {
 	limited, stop := context.WithTimeoutCause(w.ctx, stepTime, errHangs)
@@ -174,8 +173,8 @@ func (w *world) step(s Step) error {
 	switch {
 	case err != nil:
 		return err
-	case w.eventErr != nil: // nothing happens any more
-		return fmt.Errorf("the model itself: %w", w.eventErr)
+	case w.eventErr != nil: // disarm has been called, so no event is running
+		return fmt.Errorf("the model itself failed: %w", w.eventErr)
 	case limited.Err() != nil:
 		return errHangs
 	}
@@ -239,7 +238,7 @@ func (w *world) arm(s Step) {
 	})
 }
 
-// event causes a fault of the sandbox or of the caller, as opposed to one of a request.
+// event causes a fault of the sandbox or of the caller.
 func (w *world) event(what What) error {
 	switch what {
 	case GiveUp:
@@ -276,8 +275,8 @@ func (w *world) event(what What) error {
 	return nil
 }
 
-// save records what a snapshot contains that is taken now. It may contain the effect of the
-// current step.
+// save records the contents of a snapshot that is made now. The snapshot may contain the
+// changes of the current step.
 func (w *world) save() {
 	w.saved = maps.Clone(w.files)
 	for name, f := range w.pending {
@@ -285,8 +284,7 @@ func (w *world) save() {
 	}
 }
 
-// collect adds the runs in the journal to the known ones, because a crash reverts the
-// journal.
+// collect reads the journal and records its runs, because a crash may revert the journal later.
 func (w *world) collect(ctx context.Context) error {
 	data, err := w.same.FS().ReadFile(ctx, journal)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -302,8 +300,8 @@ func (w *world) collect(ctx context.Context) error {
 	return err
 }
 
-// runs counts the runs of a command. The journal of a deleted sandbox was read
-// before it was deleted.
+// runs returns the number of runs of a command. If the sandbox is deleted, event has read the
+// journal before.
 func (w *world) runs(name string) (int, error) {
 	if !w.hasHappened(Deleted) {
 		if err := w.collect(w.ctx); err != nil {
@@ -313,33 +311,34 @@ func (w *world) runs(name string) (int, error) {
 	return len(w.seen[name]), nil
 }
 
-// hasHappened reports whether the step's fault is one of these and has happened.
+// hasHappened reports whether the step's fault is one of the given ones and has happened.
 func (w *world) hasHappened(whats ...What) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.happened && slices.Contains(whats, w.active.What)
 }
 
-// permits reports whether, by the docs, a call may fail with err under the step's fault.
-// If the session ends before the request and a resume repairs that, no error is permitted.
+// permits reports whether the documentation permits that a call returns err because of the
+// step's fault. If the session ends before a request, and a resume repairs this, the call must
+// succeed.
 func (w *world) permits(err error) bool {
 	s := w.active
 	switch s.What {
 	case Odd:
-		// If a proxy refuses a lookup or a log once, that costs an attempt.
+		// If a proxy refuses a lookup or a log once, the client tries again.
 		e, ok := errors.AsType[*sandbox.APIError](err)
 		return w.net.hasHit(s, Any) && !w.net.hasHit(s, Look) && !strings.HasSuffix(s.req.URL.Path, "/logs") && ok && e.Status == http.StatusForbidden
 	case Lost, Gateway, Cut, Clean, Page, Held, Double, Crossed:
-		// No lookup can find the outcome.
+		// The client may return ErrOutcomeUnknown if no lookup can show the outcome.
 		if !w.net.hasHit(s, Any) || !errors.Is(err, sandbox.ErrOutcomeUnknown) {
 			return false
 		}
 		if s.real == http.StatusGone {
-			return true // it was refused, but an ended session can't say so
+			return true // the session has ended, so the client can't look up the outcome
 		}
 		path := s.req.URL.Path
 		if s.What == Page && s.When == Before && Cmd.fits(s.req) {
-			return true // it may still be on its way
+			return true // the request may still be in flight
 		}
 		for _, unsettled := range []string{"/kill", "/fs/mkdir", "/extend-timeout", "/snapshot", "/fork", "/sandboxes"} {
 			if s.req.Method == http.MethodPost && strings.HasSuffix(path, unsettled) {
@@ -361,9 +360,9 @@ func (w *world) permits(err error) bool {
 	return false
 }
 
-// resumeRepairs reports whether a resume repairs the end of the session: the session ended
-// before a request whose refusal proves that nothing has begun, and the client has not
-// repeated the call yet, which it does once.
+// resumeRepairs reports whether a resume repairs the end of the session. It does if the API has
+// refused a request that had no effect, and the client has not repeated the call yet. The client
+// repeats a call only once.
 func (w *world) resumeRepairs() bool {
 	if w.active.When != Before || w.active.gone {
 		return false
@@ -371,8 +370,8 @@ func (w *world) resumeRepairs() bool {
 	return slices.ContainsFunc([]Class{Cmd, Put, Fetched, Box}, func(c Class) bool { return w.net.hasHit(w.active, c) })
 }
 
-// mustNotFail returns the finding about the error of a call that must not fail.
-func mustNotFail(err error) error { return fmt.Errorf("it failed: %w", err) }
+// mustNotFail describes the error of a call that must not fail.
+func mustNotFail(err error) error { return fmt.Errorf("the call must not fail: %w", err) }
 
 // verify compares every file with its history.
 func (w *world) verify(ctx context.Context) error {
@@ -391,14 +390,14 @@ func (w *world) verify(ctx context.Context) error {
 	}
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	if len(lines) != len(names) {
-		return fmt.Errorf("looking at the files: %q", out)
+		return fmt.Errorf("unexpected output of the program that lists the files: %q", out)
 	}
 	for i, name := range names {
 		have := strings.Fields(lines[i])[0]
 		at := slices.IndexFunc(w.files[name], func(c string) bool { return digest(c) == have })
 		if at < 0 {
 			data, err := w.same.FS().ReadFile(ctx, name)
-			return fmt.Errorf("%s has %d bytes that it can't have (%s), and should have %s", name, len(data), fmt.Sprint(err), lengths(w.files[name]))
+			return fmt.Errorf("%s has a wrong content of %d bytes (%s), and should have %s", name, len(data), fmt.Sprint(err), lengths(w.files[name]))
 		}
 		w.files[name] = w.files[name][at : at+1]
 	}
