@@ -1,4 +1,4 @@
-# .ci/run and .ci/slow run the same commands.
+# Shortcuts for frequent commands. CI runs .ci/run and .ci/slow.
 .PHONY: test race lint ci slow
 
 test:

@@ -1,12 +1,12 @@
-// Testlog reads the output of go test -json. It prints a line for each package, the reasons
-// of skipped tests, and at the end the output of each failed test with the command that
-// repeats it. It exits with 1 if a test failed, if none ran, or if a package skipped all of
+// Testlog reads the output of go test -json. It prints a line for each package, the reasons for
+// skipped tests, and at the end the output of each failed test with the command that repeats it.
+// It exits with 1 if a test has failed, if no test has run, or if a package has skipped all of
 // its tests.
 //
 //	go test -json ./... | testlog [FILE]
 //
-// It also appends the failures to FILE. With SANDBOX_SLOW=1 a test that needs this variable
-// must not be skipped.
+// It also appends the failures to FILE. If SANDBOX_SLOW=1 is set, it treats a test as failed that
+// was skipped for want of this variable.
 package main
 
 import (
@@ -59,7 +59,7 @@ func main() {
 			}
 		case e.Action == "fail" && e.Test == "":
 			fmt.Printf("FAIL %-70s %6.1fs\n", e.Package, e.Elapsed)
-			// A package fails by itself when it panics, leaks goroutines or runs out of time.
+			// A package can fail without a failed test: by a panic, a leaked goroutine or a timeout.
 			if !slices.ContainsFunc(failed, func(f test) bool { return f.pkg == e.Package }) {
 				failed = append(failed, at)
 			}
@@ -111,8 +111,7 @@ func main() {
 	}
 }
 
-// failures describes the failed tests. It leaves out a test that failed only because
-// a subtest did.
+// failures describes the failed tests. It omits tests that failed only because a subtest did.
 func failures(failed []test, outputs map[test][]string) string {
 	var text strings.Builder
 	for _, at := range failed {
@@ -121,7 +120,7 @@ func failures(failed []test, outputs map[test][]string) string {
 		if inner && len(own) <= 1 {
 			continue
 		}
-		if at.name == "" { // a panic is printed by the test that runs
+		if at.name == "" { // the output of a panic belongs to the running test
 			for _, name := range slices.SortedFunc(maps.Keys(outputs), func(a, b test) int { return strings.Compare(a.name, b.name) }) {
 				if name.pkg == at.pkg && name.name != "" {
 					own = append(own, outputs[name]...)

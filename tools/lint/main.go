@@ -2,7 +2,7 @@
 //
 //	make lint
 //
-// It is a tool for go vet, which caches its findings and reuses packages that the tests
+// It runs as a tool of go vet, which caches the findings and reuses packages that the tests
 // have compiled.
 package main
 
@@ -40,15 +40,15 @@ import (
 const module = "github.com/go-vercel/sandbox"
 
 func main() {
-	// For packages of other modules, run only analyzers that need no intermediate
-	// representation.
+	// For packages of other modules, run only the analyzers that collect facts without the
+	// intermediate representation, which is slow to build.
 	if cfg := os.Args[len(os.Args)-1]; strings.HasSuffix(cfg, ".cfg") && !ours(cfg) {
 		unitchecker.Run(cfg, []*analysis.Analyzer{ctrlflow.Analyzer, deprecated.Analyzer, printf.Analyzer})
 	}
 	unitchecker.Main(analyzers()...)
 }
 
-// ours reports whether go vet's configuration is for a package of this project.
+// ours reports whether a configuration file of go vet is for a package of this project.
 func ours(config string) bool {
 	var unit struct{ ImportPath string }
 	data, err := os.ReadFile(config)
@@ -62,7 +62,7 @@ func ours(config string) bool {
 	return strings.HasPrefix(unit.ImportPath, module)
 }
 
-// unwanted are checks that do not fit this repository, and checks that need the
+// unwanted lists the checks that do not suit this repository, and those that need the
 // intermediate representation of every imported package.
 var unwanted = []string{"ST1000", "ST1013", "SA4017", "SA4018", "SA4023", "S1011", "SA5012"}
 
@@ -88,7 +88,7 @@ func analyzers() []*analysis.Analyzer {
 	return list
 }
 
-// excused makes an analyzer respect //nolint comments.
+// excused changes an analyzer so that it respects //nolint comments.
 func excused(a *analysis.Analyzer) {
 	run := a.Run
 	a.Run = func(pass *analysis.Pass) (any, error) {
@@ -117,7 +117,7 @@ func line(pass *analysis.Pass, pos token.Pos) string {
 	return fmt.Sprint(p.Filename, ":", p.Line)
 }
 
-// with sets flags of an analyzer.
+// with sets flags of an analyzer, each given as name=value.
 func with(a *analysis.Analyzer, flags ...string) *analysis.Analyzer {
 	for _, flag := range flags {
 		name, value, _ := strings.Cut(flag, "=")
@@ -128,10 +128,10 @@ func with(a *analysis.Analyzer, flags ...string) *analysis.Analyzer {
 	return a
 }
 
-// allowed matches functions whose errors need no check.
+// allowed matches the functions whose errors callers need not check.
 var allowed = regexp.MustCompile(`^(fmt\.Fprint(f|ln)?|os\.Remove(All)?|.*Close(Now)?)$`)
 
-// unchecked is errcheck with these exceptions.
+// unchecked runs errcheck, except in tests and for allowed functions.
 var unchecked = &analysis.Analyzer{
 	Name: "errcheck",
 	Doc:  "find unchecked errors",
@@ -152,7 +152,7 @@ var unchecked = &analysis.Analyzer{
 	},
 }
 
-// unusedCode reports the result of staticcheck's analyzer.
+// unusedCode reports the result of staticcheck's analyzer, which does not report it itself.
 var unusedCode = &analysis.Analyzer{
 	Name:     "unused",
 	Doc:      "find unused code",
@@ -165,7 +165,7 @@ var unusedCode = &analysis.Analyzer{
 	},
 }
 
-// reportAt reports what a linter found on a line.
+// reportAt reports a finding on the line of a position.
 func reportAt(pass *analysis.Pass, at token.Position, message string) {
 	pass.Fset.Iterate(func(f *token.File) bool {
 		if f.Name() != at.Filename {
@@ -204,8 +204,8 @@ var undocumented = &analysis.Analyzer{
 	},
 }
 
-// sleeping reports tests that sleep in real time. Files that use testing/synctest may
-// sleep, because time in a bubble is fake.
+// sleeping reports tests that sleep in real time. Files that import testing/synctest may
+// sleep, because the time in a synctest bubble is fake.
 var sleeping = &analysis.Analyzer{
 	Name: "sleeping",
 	Doc:  "find tests that sleep",

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestFaults checks that lint reports every marked line of testdata/faults, and no other.
+// TestFaults: lint reports exactly the marked lines of testdata/faults.
 func TestFaults(t *testing.T) {
 	lint := filepath.Join(t.TempDir(), "lint")
 	if out, err := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", lint, ".").CombinedOutput(); err != nil {
@@ -22,7 +22,7 @@ func TestFaults(t *testing.T) {
 		found := map[string]string{}
 		for message := range strings.Lines(string(out)) {
 			place, said, _ := strings.Cut(strings.TrimPrefix(message, "vet: "), ": ")
-			// With -trimpath the path may be that of another clone.
+			// With -trimpath, the path may belong to another clone.
 			if _, at, ok := strings.Cut(place, source+":"); ok {
 				line, _, _ := strings.Cut(at, ":")
 				found[line] += said

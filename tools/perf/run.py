@@ -40,11 +40,11 @@ CASES = {
     "memory": {"bytes": 1024 * MIB, "line": 4096, "mode": "ascii"},
     "scale": {"sandboxes": 5000, "lines": 60, "pause": 1000},
 }
-BARE_MB = 9  # what a process has with a single sandbox
-STARTUPS = 5  # processes started per repetition of "startup"
+BARE_MB = 9  # the memory of a process with a single sandbox
+STARTUPS = 5  # the number of processes per repetition of "startup"
 
-# The targets: at least this many times faster than version 2 of the JavaScript SDK,
-# and at most this many times the CPU time of the floor.
+# The targets of a case: how many times faster than version 2 of the JavaScript SDK it must be
+# at least, and how many times the CPU time of the floor it may take at most.
 ASKED = {
     "startup": (20, 1.4), "rtt-seq": (5, 1.4), "rtt-conc": (8, 1.4),
     "logs-ascii": (10, 1), "logs-small": (12, 1), "logs-escapes": (3, 1),
@@ -53,7 +53,7 @@ ASKED = {
     "download-stream": (None, 1), "download-file": (2, 1), "list": (2.5, 1.2),
 }
 JS = "env PERF_JS_SDK={0}/{1}/node_modules/@vercel/sandbox node {2}/js/bench.mjs"
-# Name, the cases it makes sense for, command.
+# The implementations: name, patterns of cases, command.
 DEFAULTS = [
     ("floor-json", "*", f"{HOME}/bin/floor"),
     ("go", "*", f"{HOME}/bin/bench"),
@@ -77,7 +77,7 @@ def build():
 
 
 def scaled(args, quick):
-    """Returns the arguments at a sixteenth of their size."""
+    """Returns the arguments, with sizes divided by 16 if quick is set."""
     if not quick:
         return dict(args)
     big = {"bytes", "read", "ops", "files", "total", "sandboxes", "lines"}
@@ -98,7 +98,7 @@ class Stub:
         self.proc = subprocess.Popen(cmd, stdout=subprocess.PIPE, text=True)
         self.url = self.proc.stdout.readline().strip()
         if not self.url:
-            sys.exit("the stub did not start; the build failed?")
+            sys.exit("the stub did not start: check that the build succeeded")
         self.ctx = None
         if self.ca:
             import ssl
@@ -117,9 +117,8 @@ class Stub:
         self.proc.wait()
 
 
-# Variables that would change a measurement: NODE_EXTRA_CA_CERTS costs Node.js
-# 50 ms per start. To measure with one, put it into the command:
-# 'go=env GOGC=400 BENCH'.
+# Variables that would change a measurement. NODE_EXTRA_CA_CERTS, for example, makes the start of
+# Node.js 50 ms slower. To measure with a variable, put it into the command: 'go=env GOGC=400 BENCH'.
 STRIPPED = re.compile(r"(?i)^(NODE_\w+|UV_\w+|GO(GC|DEBUG|MAXPROCS|MEMLIMIT|TRACEBACK)|SSL_CERT_\w+|\w+_PROXY|VERCEL_\w+|DEBUG_FETCH|PERF_\w+)$")
 
 
@@ -174,7 +173,7 @@ def run_once(impl, command, case, args, stub, timeout, env_extra):
 
 
 def verify_uploads(impls, quick, timeout):
-    """Checks what every implementation really uploads; times nothing."""
+    """Checks the content of all uploads of each implementation. It measures nothing."""
     ok = True
     stub = Stub("", True)
     try:
@@ -203,7 +202,7 @@ def verify_uploads(impls, quick, timeout):
 
 
 def wanted(case, pats):
-    """Reports whether a pattern matches the case, and none that starts with ! does."""
+    """Reports whether a pattern matches the case, and no pattern that begins with ! does."""
     pats = pats.split(",")
     return (any(fnmatch.fnmatch(case, p) for p in pats if not p.startswith("!"))
             and not any(fnmatch.fnmatch(case, p[1:]) for p in pats if p.startswith("!")))
@@ -314,7 +313,7 @@ def times(a, b):
 
 
 def summary(records):
-    """Prints the tables of docs/maintainers/performance.md: the SDK beside JavaScript and its floor, and what was asked."""
+    """Prints the tables of docs/maintainers/performance.md, which compare the SDK with JavaScript, the floor and the targets."""
     by = by_case(r for r in records if r["case"] != "scale")
     head = ["case", "runs", "Go", "JS", "JS / Go: time, CPU", "asked (time)", "Go / floor: time, CPU", "asked (CPU)", "peak MB: Go, JS"]
     if by:
@@ -368,7 +367,7 @@ def main():
     ap.add_argument("--only", help="comma-separated names of implementations to run; default all")
     ap.add_argument("--cases", default="*", help="comma-separated names or patterns")
     ap.add_argument("-n", type=int, default=3, help="repetitions (default 3)")
-    ap.add_argument("--baseline", default="floor-json", help="implementations to give ratios to")
+    ap.add_argument("--baseline", default="floor-json", help="comma-separated names of implementations with which to compare the others")
     ap.add_argument("--out", help="append every record to this file (JSON lines)")
     ap.add_argument("--report", nargs="+", metavar="FILE", help="only print the table of recorded files")
     ap.add_argument("--summary", action="store_true", help="print the tables of docs/maintainers/performance.md instead")
@@ -376,7 +375,7 @@ def main():
     ap.add_argument("--verify", action="store_true", help="check the content of every upload instead of measuring")
     ap.add_argument("--tls", nargs="?", const="h2", choices=["h1", "h2"], help="serve TLS; h1 turns HTTP/2 off")
     ap.add_argument("--timeout", type=float, default=150, help="seconds until a run is killed")
-    ap.add_argument("--arg", action="append", default=[], metavar="KEY=VALUE", help="replace an argument of the cases")
+    ap.add_argument("--arg", action="append", default=[], metavar="KEY=VALUE", help="set an argument of all cases")
     ap.add_argument("--must", default="go", help="exit 1 if a run of one of these fails or its output is wrong (default go)")
     ap.add_argument("--list", action="store_true", help="list cases and implementations")
     opt = ap.parse_args()
@@ -417,7 +416,7 @@ def main():
             here = [i for i in impls if wanted(case, i[1])]
             for rep in range(opt.n):
                 for k in range(STARTUPS if case == "startup" else 1):
-                    first = (rep + k) % len(here)  # nobody is always the one after the slowest
+                    first = (rep + k) % len(here)  # so that no implementation always runs after the slowest one
                     for name, _, command in here[first:] + here[:first]:
                         rec = run_once(name, command, case, args, stub, opt.timeout, env)
                         rec["rep"] = rep

@@ -1,5 +1,5 @@
-// Systems type-checks the module in the current folder, with its tests, for other systems,
-// each as GOOS or GOOS/GOARCH. It compiles nothing.
+// Systems type-checks the module in the current folder, with its tests, for other systems. Each
+// argument is a system, as GOOS or GOOS/GOARCH. Systems does not compile anything.
 package main
 
 import (
@@ -15,9 +15,9 @@ func main() {
 	for _, system := range os.Args[1:] {
 		goos, goarch, _ := strings.Cut(system, "/")
 		found, err := packages.Load(&packages.Config{
-			// Read all packages from source, imported ones without function bodies.
+			// Read all packages from source. The loader skips the function bodies of imported ones.
 			Mode:  packages.LoadAllSyntax,
-			Env:   append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0"), // an empty value means this machine's
+			Env:   append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0"), // an empty value stands for this machine's
 			Tests: true,
 		}, "./...")
 		if err != nil || len(found) == 0 {

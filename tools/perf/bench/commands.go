@@ -16,7 +16,7 @@ import (
 	"github.com/go-vercel/sandbox/tools/perf/kit"
 )
 
-// newClient returns a client of the harness's server, as a user of the SDK would create it.
+// newClient returns a client of the harness's server. It creates it like a user of the SDK.
 func newClient(o observe.Observer) (*sandbox.Client, error) {
 	opts := &sandbox.ClientOptions{
 		Observer:    o,
@@ -30,7 +30,7 @@ func newClient(o observe.Observer) (*sandbox.Client, error) {
 		}
 		roots := x509.NewCertPool()
 		if !roots.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s holds no certificate", name)
+			return nil, fmt.Errorf("%s contains no certificate", name)
 		}
 		tr := api.DefaultTransport()
 		tr.TLSClientConfig = &tls.Config{RootCAs: roots}
@@ -71,8 +71,8 @@ func startup(r *kit.Run) error {
 	})
 }
 
-// roundTrips runs commands in one goroutine, or in the case's number of workers, with the
-// observer that the case names.
+// roundTrips runs commands with the observer that the case names. It uses as many goroutines as
+// the case has workers, or one.
 func roundTrips(r *kit.Run) error {
 	ctx := r.Context()
 	n := r.Int("ops")
@@ -112,7 +112,7 @@ func emitArgs(r *kit.Run) []string {
 	return args
 }
 
-// counter counts what is written to it.
+// counter is a writer that counts bytes.
 type counter int64
 
 func (c *counter) Write(p []byte) (int, error) {
@@ -137,8 +137,8 @@ func waitedLogs(r *kit.Run) error {
 	return err
 }
 
-// detachedLogs reads the log of a detached command, as chunks, or with the argument keep as
-// lines.
+// detachedLogs reads the log of a detached command: with the argument keep as lines, and
+// otherwise as chunks.
 func detachedLogs(r *kit.Run) error {
 	ctx := r.Context()
 	want := r.Int("bytes")
@@ -185,7 +185,7 @@ func startEmit(ctx context.Context, r *kit.Run) (*sandbox.Command, error) {
 	return sb.StartCommand(ctx, "emit", emitArgs(r), nil)
 }
 
-// slowLogs pauses after every 16th line, and stops when it has read enough.
+// slowLogs reads a log, pauses after every 16th line, and stops after the bytes that the case asks for.
 func slowLogs(r *kit.Run) error {
 	ctx := r.Context()
 	want := r.Int("read")

@@ -19,8 +19,8 @@ import (
 	"github.com/go-vercel/sandbox/tools/perf/kit"
 )
 
-// observerNamed returns the observer of a case's argument: none, one that does
-// nothing, or OpenTelemetry's with metrics and without sampled spans.
+// observerNamed returns the observer with a name: no observer, one that does nothing, or the one
+// for OpenTelemetry with metrics and without sampled spans.
 func observerNamed(name string) (observe.Observer, error) {
 	switch name {
 	case "", "none":
@@ -33,7 +33,7 @@ func observerNamed(name string) (observe.Observer, error) {
 			MeterProvider:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader())),
 		})
 	}
-	return nil, fmt.Errorf("there is no observer %q: none, silent, otel", name)
+	return nil, fmt.Errorf("unknown observer %q: use none, silent or otel", name)
 }
 
 type silent struct{}
@@ -41,13 +41,13 @@ type silent struct{}
 func (silent) Begin(ctx context.Context, _ observe.Event) context.Context { return ctx }
 func (silent) End(context.Context, observe.Event)                         {}
 
-// round is the cost of one round of a pair.
+// round is the cost of one round, which is one half of a pair.
 type round struct {
 	seconds, cpu, mallocs float64
 }
 
-// observedPairs compares round trips with and without an observer. Short rounds alternate
-// in one process, so that a slow phase of the machine affects both of a pair.
+// observedPairs compares round trips with and without an observer. It alternates short rounds in
+// one process, so that a slow phase of the machine affects both rounds of a pair.
 func observedPairs(r *kit.Run) error {
 	ctx := r.Context()
 	ops, workers, pairs := r.Int("ops"), r.Int("workers"), int(r.Int("pairs"))
@@ -66,12 +66,12 @@ func observedPairs(r *kit.Run) error {
 	err := r.Timed(func() error {
 		for pair := range pairs + 1 {
 			for turn := range 2 {
-				which := (pair + turn) % 2 // alternate which begins
+				which := (pair + turn) % 2 // alternate which of the two begins
 				one, err := measureRound(ctx, sandboxes[which], ops, workers)
 				if err != nil {
 					return err
 				}
-				if pair > 0 { // the first one warms up
+				if pair > 0 { // ignore the first pair, which warms up
 					rounds[which] = append(rounds[which], one)
 				}
 			}
@@ -119,7 +119,7 @@ func measureRound(ctx context.Context, sb *sandbox.Sandbox, ops, workers int64) 
 	return x, err
 }
 
-// atOnce calls do for 0 to n-1, by several workers.
+// atOnce calls do with 0 to n-1, in several goroutines.
 func atOnce(workers, n int64, do func(i int64) error) error {
 	var next atomic.Int64
 	errs := make([]error, workers)

@@ -12,7 +12,7 @@ import (
 	"github.com/go-vercel/sandbox/tools/perf/kit"
 )
 
-// upload writes files to a new sandbox.
+// timeUpload measures how long it takes to write files to a new sandbox.
 func timeUpload(ctx context.Context, r *kit.Run, size int64, files func() ([]sandbox.File, error)) error {
 	sb, err := create(ctx, nil)
 	if err != nil {
@@ -28,7 +28,7 @@ func timeUpload(ctx context.Context, r *kit.Run, size int64, files func() ([]san
 	})
 }
 
-// head reads the first n bytes of an upload's input.
+// head reads the first n bytes of an input for uploads.
 func head(name string, n int64) ([]byte, error) {
 	f, err := os.Open(kit.DataFile(name))
 	if err != nil {

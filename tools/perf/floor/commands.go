@@ -35,7 +35,7 @@ type line struct {
 
 var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 64<<10) }}
 
-// decodeLines decodes every line of a log and drops its data.
+// decodeLines decodes each line of a log, and returns the length of the data.
 func decodeLines(body io.ReadCloser) (n int64, finished bool, err error) {
 	defer body.Close()
 	br := readers.Get().(*bufio.Reader)
@@ -180,7 +180,7 @@ func logsWaited(r *kit.Run) error {
 	return err
 }
 
-// openLogs starts a detached emit, and returns a function that requests its logs.
+// openLogs starts a detached command emit. It returns a function that requests its logs.
 func openLogs(r *kit.Run) (func() (*http.Response, error), error) {
 	if err := create(); err != nil {
 		return nil, err
@@ -227,7 +227,7 @@ func logsDetached(r *kit.Run) error {
 	})
 }
 
-// logsSlow reads the first part of a log slowly and gives up.
+// logsSlow reads the beginning of a log slowly, and then stops.
 func logsSlow(r *kit.Run) error {
 	want := r.Int("read")
 	r.Bytes(want)

@@ -1,6 +1,6 @@
-// Command floor runs the cases of the harness with net/http and encoding/json alone. It is
-// the lower bound for a client. It decodes every line of a log, and uploads tar and gzip at
-// the default level.
+// Command floor runs the cases of the harness with net/http and encoding/json alone. Its figures
+// are a lower bound for a client. It decodes every line of a log, and uploads tar archives that
+// it compresses with gzip at the default level.
 //
 //	floor <case> [key=value]...
 package main
@@ -100,7 +100,7 @@ func post(url string, v any) (*http.Response, error) {
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
 
-// drop reads a body to its end and counts the bytes.
+// drop reads a body to its end, closes it, and returns the number of bytes.
 func drop(body io.ReadCloser) (int64, error) {
 	defer body.Close()
 	bp := buffers.Get().(*[]byte)

@@ -7,7 +7,7 @@ import (
 	"github.com/go-vercel/sandbox/tools/perf/kit"
 )
 
-// scale follows the commands of many sandboxes. In the floor all run in one session.
+// scale follows as many commands as the case has sandboxes. All of them run in one session.
 func scale(r *kit.Run) error {
 	if err := create(); err != nil {
 		return err

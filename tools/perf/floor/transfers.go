@@ -21,7 +21,7 @@ type file struct {
 	open func() (io.Reader, error)
 }
 
-// send uploads files as a gzipped tarball, compressing while it sends.
+// send uploads files as a compressed tar archive. It compresses while it sends.
 func send(files []file) error {
 	pr, pw := io.Pipe()
 	go func() {
@@ -164,7 +164,7 @@ func downloadFile(r *kit.Run) error {
 			return err
 		}
 		b := make([]byte, 256<<10)
-		// The struct hides ReadFrom, so the buffer is used.
+		// The struct hides the method ReadFrom, so that io.CopyBuffer uses the buffer.
 		n, err := io.CopyBuffer(struct{ io.Writer }{f}, resp.Body, b)
 		r.Expect(n, want)
 		return errors.Join(err, f.Close())

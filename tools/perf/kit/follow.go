@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// starters is the number of sandboxes that are created at once.
+// starters is the number of sandboxes that Follow creates at once.
 const starters = 64
 
-// Follow calls start for each of the case's sandboxes, to start a command that prints lines
-// with a pause before each, in milliseconds. It then calls all returned functions at once,
-// which read to the end of the command and return the number of lines. It records the
-// resources in use meanwhile.
+// Follow calls start for each of the case's sandboxes. start must start a command that prints
+// lines, with a pause in milliseconds before each. Follow then calls all returned functions at
+// once. They must read to the end of the command's output and return the number of lines.
+// Halfway, Follow records the resources in use.
 func (r *Run) Follow(start func(lines, pause string) (follow func() (int64, error), err error)) error {
 	n, lines, pause := int(r.Int("sandboxes")), r.Int("lines"), time.Duration(r.Int("pause"))*time.Millisecond
 	r.Ops(int64(n))
@@ -43,7 +43,7 @@ func (r *Run) Follow(start func(lines, pause string) (follow func() (int64, erro
 				errs[i] = err
 			})
 		}
-		// Halfway, all of them are following.
+		// At half of the time, all functions are reading.
 		time.Sleep(time.Duration(lines) * pause / 2)
 		r.Extra["goroutines"] = runtime.NumGoroutine()
 		if fds, err := os.ReadDir("/proc/self/fd"); err == nil {

@@ -1,5 +1,5 @@
-// Package kit has what every Go program of this harness needs: case arguments, timing, and
-// the line of JSON at the end.
+// Package kit has the code that all Go programs of this harness need: the arguments of a case,
+// timing, and the line of JSON at the end.
 package kit
 
 import (
@@ -23,7 +23,7 @@ type Work struct {
 	N    int64  `json:"n"`
 }
 
-// Run is one execution of one case; it marshals to the harness's JSON line.
+// Run is one execution of a case. Its JSON is the line that the harness reads.
 type Run struct {
 	Case       string         `json:"case"`
 	SDK        string         `json:"sdk"`
@@ -39,13 +39,13 @@ type Run struct {
 	ctx  context.Context
 }
 
-// Context ends at an interrupt.
+// Context returns a context that ends at an interrupt.
 func (r *Run) Context() context.Context { return r.ctx }
 
 // Cases maps the names of cases to their functions.
 type Cases map[string]func(*Run) error
 
-// Main parses "case key=value...", runs the case, prints the line and exits.
+// Main parses "case key=value...", runs the case, and prints the line. It exits if the case fails.
 func Main(sdk, version string, args []string, cases Cases) {
 	if len(args) == 0 {
 		fmt.Fprintln(os.Stderr, "usage: bench <case> [key=value]...")
@@ -75,7 +75,7 @@ func Main(sdk, version string, args []string, cases Cases) {
 	}
 }
 
-// profiled writes a CPU profile of f to the file that BENCH_CPUPROFILE names.
+// profiled calls f, and writes a CPU profile to the file that BENCH_CPUPROFILE names, if any.
 func profiled(f func() error) error {
 	name := os.Getenv("BENCH_CPUPROFILE")
 	if name == "" {
@@ -93,9 +93,10 @@ func profiled(f func() error) error {
 	return errors.Join(err, out.Close())
 }
 
-// Str returns a case argument, and Int one that is a number.
+// Str returns an argument of the case.
 func (r *Run) Str(key string) string { return r.args[key] }
 
+// Int returns an argument of the case that is a number. It exits if it is not one.
 func (r *Run) Int(key string) int64 {
 	n, err := strconv.ParseInt(r.args[key], 10, 64)
 	if err != nil {
@@ -105,11 +106,11 @@ func (r *Run) Int(key string) int64 {
 	return n
 }
 
-// Bytes and Ops set the work done.
+// Bytes and Ops set the amount of work.
 func (r *Run) Bytes(n int64) { r.Work = Work{"bytes", n} }
 func (r *Run) Ops(n int64)   { r.Work = Work{"ops", n} }
 
-// Timed measures fn for the run.
+// Timed runs fn as the timed region of the case.
 func (r *Run) Timed(fn func() error) error {
 	c0, t0 := CPUSeconds(), time.Now()
 	r.Extra["start_unix_ns"] = t0.UnixNano()
@@ -119,7 +120,7 @@ func (r *Run) Timed(fn func() error) error {
 	return err
 }
 
-// Percentiles records the latencies of the operations of a timed region.
+// Percentiles records percentiles of the latencies of a timed region's operations.
 func (r *Run) Percentiles(d []time.Duration) {
 	slices.Sort(d)
 	us := func(p float64) float64 {
@@ -130,7 +131,7 @@ func (r *Run) Percentiles(d []time.Duration) {
 	r.Extra["ops_per_s"] = float64(len(d)) / r.Seconds
 }
 
-// Expect records how much arrived, and a mismatch if it is not all.
+// Expect records the number of received bytes, and a mismatch if it is not the wanted number.
 func (r *Run) Expect(got, want int64) {
 	r.Extra["bytes_received"] = got
 	if got != want {
@@ -138,7 +139,7 @@ func (r *Run) Expect(got, want int64) {
 	}
 }
 
-// Environment the harness provides.
+// These functions return the variables that the harness sets, and paths that depend on them.
 func StubURL() string          { return os.Getenv("PERF_STUB") }
 func DataFile(n string) string { return filepath.Join(os.Getenv("PERF_DATA"), n) }
 func TempFile(n string) string { return filepath.Join(os.Getenv("PERF_TMP"), n) }

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// CPUSeconds is the user and system time of the process so far.
+// CPUSeconds returns the user and system time of the process so far.
 func CPUSeconds() float64 {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
@@ -16,8 +16,8 @@ func CPUSeconds() float64 {
 	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
 
-// peakRSS is the peak of resident memory in MiB, of this process alone; ru_maxrss includes
-// the process that started it.
+// peakRSS returns the peak of this process's resident memory in MiB. It does not use ru_maxrss,
+// which includes the peak of the parent process.
 func peakRSS() float64 {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/go-vercel/sandbox/tools/perf/kit"
 )
 
-// upload describes one POST .../fs/write as the server saw it. The instants
-// are wall-clock nanoseconds, comparable with a client on the same machine.
+// upload describes one POST .../fs/write as the server has received it. Times are wall-clock
+// nanoseconds, which can be compared with those of a client on the same machine.
 type upload struct {
-	ContentLength int64           `json:"content_length"` // -1 when chunked
+	ContentLength int64           `json:"content_length"` // -1 if the body is chunked
 	ContentType   string          `json:"content_type"`
 	ExtractDir    string          `json:"x_cwd"`
 	WireBytes     int64           `json:"wire_bytes"`
@@ -29,7 +29,7 @@ type upload struct {
 type verifiedUpload struct {
 	Files     int    `json:"files"`
 	Bytes     int64  `json:"bytes"`
-	CRCSum    uint32 `json:"crc32_sum"` // sum of the files' CRC-32, order does not matter
+	CRCSum    uint32 `json:"crc32_sum"` // the sum of the CRC-32 of all files, in any order
 	FirstName string `json:"first_name"`
 	LastName  string `json:"last_name"`
 	Err       string `json:"error,omitempty"`
@@ -38,9 +38,9 @@ type verifiedUpload struct {
 type stats struct {
 	mu        sync.Mutex
 	conns     map[net.Conn]*clientConn
-	connTotal int64 // connections that made API requests since the last reset
-	connOpen  int64 // how many of them are open
-	connPeak  int64 // most open at once since the last reset
+	connTotal int64 // the number of connections that made API requests since the last reset
+	connOpen  int64 // the number of these that are open
+	connPeak  int64 // the maximum of connOpen since the last reset
 	uploads   []upload
 	resetAt   time.Time
 	cpuAt     float64
@@ -52,8 +52,8 @@ type stats struct {
 	proto2  atomic.Int64
 }
 
-// clientConn is a connection; it counts once it has made an API request, so
-// that asking for the counters does not disturb them.
+// clientConn is a connection. It counts only after its first API request, so that requests for
+// the counters do not change them.
 type clientConn struct{ counted atomic.Bool }
 
 type connKey struct{}
