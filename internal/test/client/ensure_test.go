@@ -71,7 +71,7 @@ func TestEnsureCommand(t *testing.T) {
 	again, err = made.EnsureCommand(t.Context(), "server", "sh", first.Args(), nil)
 	require.NoError(t, err)
 	assert.Equal(t, first.ID(), again.ID())
-	assert.LessOrEqual(t, len(srv.Requests())-before, 2, "it runs")
+	assert.LessOrEqual(t, len(srv.Requests())-before, 2, "requests to find the running command")
 	assert.Equal(t, 1, starts())
 	require.NoError(t, first.Kill(t.Context()))
 	_, err = first.Wait(t.Context())
@@ -172,7 +172,7 @@ func TestEnsureCommandReady(t *testing.T) {
 	for _, cmd := range all {
 		assert.NotEqual(t, "sleep", cmd.Name(), "a command was started although its port has no route")
 	}
-	why := errors.New("that is enough")
+	why := errors.New("the caller has given up")
 	late, stop := context.WithCancelCause(ctx)
 	go func() {
 		testkit.Linger(50 * time.Millisecond)

@@ -125,7 +125,7 @@ func TestOnCreateChangesItsTag(t *testing.T) {
 		begin := time.Now()
 		group.Go(func() {
 			_, err := getOrCreate(t.Context(), waiter, func(context.Context, *sandbox.Sandbox) error {
-				return errors.New("it runs twice")
+				return errors.New("OnCreate runs twice")
 			})
 			assert.NoError(t, err)
 			assert.Greater(t, time.Since(begin), time.Hour)

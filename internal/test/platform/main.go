@@ -37,7 +37,7 @@ func run(ctx context.Context) error {
 		}
 		fmt.Printf("%s%s: %s\n", mark, change.Row, change.Text)
 	}
-	for what, texts := range map[string][]string{"not asked": report.Skipped, "broken off": report.Broken, "not deleted": report.Left} {
+	for what, texts := range map[string][]string{"skipped": report.Skipped, "failed": report.Broken, "not deleted": report.Left} {
 		for _, text := range texts {
 			fmt.Printf("%s: %s\n", what, text)
 		}

@@ -41,7 +41,7 @@ func TestPlatform(t *testing.T) {
 		header       http.Header
 		check        func(t *testing.T, s *service, c *sandbox.Client)
 	}{
-		{"0", "records of output have their data first, and several lines in one", [][2]string{
+		{"0", "a record of output begins with its data, and may contain several lines", [][2]string{
 			{getBox, boxRuns}, {getCmd, exited}, {getCmd + "/logs", "200 " + `{"data":"a\nb\n","stream":"stdout"}` + "\n" + `{"data":"c\n","stream":"stderr"}` + "\n"},
 		}, nil, func(t *testing.T, _ *service, c *sandbox.Client) {
 			sb, err := c.Get(t.Context(), "box", nil)
@@ -55,7 +55,7 @@ func TestPlatform(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, "c\n", out)
 		}},
-		{"0b", "a command's ID is made up here", [][2]string{{getBox, boxRuns}, {"POST /v2/sandboxes/sessions/s1/cmd", runs}}, nil,
+		{"0b", "the client chooses the ID of a command", [][2]string{{getBox, boxRuns}, {"POST /v2/sandboxes/sessions/s1/cmd", runs}}, nil,
 			func(t *testing.T, s *service, c *sandbox.Client) {
 				sb, err := c.Get(t.Context(), "box", nil)
 				require.NoError(t, err)
@@ -65,10 +65,10 @@ func TestPlatform(t *testing.T) {
 				}
 				assert.Regexp(t, `[?&]cmdId=[A-Za-z0-9_-]{16,128}`, s.asked[1])
 				assert.Regexp(t, "^GET .*/cmd/c", s.asked[2], "the client looks the command up, because the response may belong to another")
-				assert.NotContains(t, s.asked[3], "cmdId=", "an ID that was ignored is not tried again")
+				assert.NotContains(t, s.asked[3], "cmdId=", "the client does not choose IDs again after the service has ignored one")
 				assert.Len(t, s.asked, 4)
 			}},
-		{"1", "every POST says that it is JSON, with or without a body", [][2]string{{getBox, boxRuns}, {stopBox, stopped}}, nil,
+		{"1", "every POST has the content type JSON, with or without a body", [][2]string{{getBox, boxRuns}, {stopBox, stopped}}, nil,
 			func(t *testing.T, s *service, c *sandbox.Client) {
 				sb, err := c.Get(t.Context(), "box", nil)
 				require.NoError(t, err)
@@ -78,9 +78,9 @@ func TestPlatform(t *testing.T) {
 				}
 			}},
 		{"2a", "files gone: 400 with the code", [][2]string{{getBox, `400 {"error":{"code":"snapshot_not_found","message":"Cannot resume sandbox: no snapshot available."}}`}}, nil, filesGone},
-		{"2b", "files gone: 400 with a code that says nothing", [][2]string{{getBox, `400 {"error":{"code":"bad_request","message":"Cannot resume sandbox: no snapshot available."}}`}}, nil, filesGone},
+		{"2b", "files gone: 400 with a general code", [][2]string{{getBox, `400 {"error":{"code":"bad_request","message":"Cannot resume sandbox: no snapshot available."}}`}}, nil, filesGone},
 		{"2c", "files gone: 410", [][2]string{{getBox, `410 {"error":{"code":"snapshot_not_found","message":"Cannot resume sandbox: no snapshot available."}}`}}, nil, filesGone},
-		{"2d", "files gone: the sandbox is made anew", [][2]string{
+		{"2d", "files gone: GetOrCreate creates the sandbox again", [][2]string{
 			{getBox + "?resume=false", boxStale},
 			{getBox, `400 {"error":{"code":"bad_request","message":"Cannot resume sandbox: no snapshot available."}}`},
 			{"DELETE /v2/sandboxes/box", `200 {"sandbox":{"name":"box","status":"stopped"}}`}, {"POST /v3/sandboxes", boxRuns},
@@ -89,7 +89,7 @@ func TestPlatform(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, 1, s.count("POST /v3/sandboxes"))
 		}},
-		{"3", "a get starts the sandbox only when it is asked to: Get asks, unless told not to", [][2]string{{getBox, boxRuns}}, nil,
+		{"3", "Get resumes a sandbox only if the request says so, which NoResume prevents", [][2]string{{getBox, boxRuns}}, nil,
 			func(t *testing.T, s *service, c *sandbox.Client) {
 				_, err := c.Get(t.Context(), "box", nil)
 				require.NoError(t, err)
@@ -100,14 +100,14 @@ func TestPlatform(t *testing.T) {
 				assert.Equal(t, 2, s.count(getBox+"?teamId=team&projectId=prj&resume=true"), "%q", s.asked)
 				assert.Equal(t, 1, s.count(getBox+"?teamId=team&projectId=prj&resume=false"), "%q", s.asked)
 			}},
-		{"3b", "Resume wakes a sandbox, and says that its files are gone", [][2]string{
+		{"3b", "Resume resumes a sandbox, or returns an error that its files are gone", [][2]string{
 			{getBox + "?resume=false", boxStale}, {getBox + "?resume=true", `400 {"error":{"code":"bad_request","message":"Cannot resume sandbox: no snapshot available."}}`},
 		}, nil, func(t *testing.T, _ *service, c *sandbox.Client) {
 			sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true})
 			require.NoError(t, err)
 			assert.ErrorIs(t, sb.Resume(t.Context()), sandbox.ErrSnapshotNotFound)
 		}},
-		{"4", "a stale handle's policy reaches the session that runs", [][2]string{
+		{"4", "a policy that a stale handle sets applies to the running session", [][2]string{
 			{getBox + " once", boxRuns},
 			{"PATCH /v2/sandboxes/box", `200 {"sandbox":{"name":"box","status":"running","currentSessionId":"s2"}}`},
 			{getBox, strings.ReplaceAll(boxRuns, `"s1"`, `"s2"`)},
@@ -140,19 +140,19 @@ func TestPlatform(t *testing.T) {
 			_, err = sb.Stop(t.Context(), nil)
 			require.NoError(t, err)
 		}},
-		{"5e", "nor for one that was deleted", [][2]string{
+		{"5e", "Stop does not wait for a deleted snapshot", [][2]string{
 			{getBox + "?resume=false", boxSaved}, {stopBox, `200 {"session":{"id":"s1","status":"stopped"}}`},
 			{"GET /v2/sandboxes/snapshots/new", `404 {"error":{"code":"not_found","message":"Snapshot not found."}}`},
 		}, nil, stopsAtOnce},
-		{"5f", "nor for one that was deleted after another caller's stop", [][2]string{
+		{"5f", "Stop does not wait for a snapshot that was deleted after another caller's stop", [][2]string{
 			{getBox + " once", boxRuns}, {stopBox, `200 {"session":{"id":"s1","status":"stopped","stoppedAt":1790987510557,"requestedStopAt":1790987521623}}`}, {getBox, boxStale},
 			{"GET /v2/sandboxes/snapshots/old", `404 {"error":{"code":"not_found","message":"Snapshot not found."}}`},
 		}, nil, stopsAtOnce},
-		{"5g", "nor when the session ended long ago, and the sandbox was rolled back since", [][2]string{
+		{"5g", "Stop does not wait if the session ended long ago and the sandbox was rolled back since", [][2]string{
 			{getBox, strings.Replace(boxStale, `"status":"stopped"},"routes"`, `"status":"stopped","stoppedAt":946684000000},"routes"`, 1)},
 			{stopBox, `200 {"session":{"id":"s1","status":"stopped"}}`}, {"GET /v2/sandboxes/snapshots/old", oldIsTwos},
 		}, nil, stopsAtOnce},
-		{"5c", "Stop gives up after three minutes and says so", [][2]string{{getBox + " once", boxRuns}, {stopBox, stopped}, {getBox, boxStops}}, nil,
+		{"5c", "Stop gives up after three minutes with an error", [][2]string{{getBox + " once", boxRuns}, {stopBox, stopped}, {getBox, boxStops}}, nil,
 			func(t *testing.T, s *service, c *sandbox.Client) {
 				sb, err := c.Get(t.Context(), "box", nil)
 				require.NoError(t, err)
@@ -167,7 +167,7 @@ func TestPlatform(t *testing.T) {
 				require.NoError(t, err)
 				assert.Len(t, s.asked, before+1, "NoWait makes one request")
 			}},
-		{"5d", "Stop asks less often when little is left of the rate limit", [][2]string{{getBox + " once", boxRuns}, {stopBox, stopped}, {getBox, boxStops}},
+		{"5d", "Stop polls less often if few requests of the rate limit remain", [][2]string{{getBox + " once", boxRuns}, {stopBox, stopped}, {getBox, boxStops}},
 			http.Header{"X-Ratelimit-Limit": {"1000"}, "X-Ratelimit-Remaining": {"9"}, "X-Ratelimit-Reset": {"4102444800"}},
 			func(t *testing.T, s *service, c *sandbox.Client) {
 				sb, err := c.Get(t.Context(), "box", nil)
@@ -176,7 +176,7 @@ func TestPlatform(t *testing.T) {
 				require.Error(t, err)
 				assert.LessOrEqual(t, s.count(getBox), 14, "every 15 seconds for 3 minutes")
 			}},
-		{"6", "a command's end is asked for where it is told to those alone who wait", [][2]string{
+		{"6", "the client asks for the end of a command with a request that waits, because others don't return it", [][2]string{
 			{getBox, boxRuns}, {getCmd + "?wait=true", exited}, {getCmd, runs}, {"GET /v2/sandboxes/sessions/s1/cmd", strings.NewReplacer(`{"command":`, `{"commands":[`, `}}`, `}]}`).Replace(runs)},
 		}, nil, func(t *testing.T, _ *service, c *sandbox.Client) {
 			sb, err := c.Get(t.Context(), "box", nil)
@@ -186,7 +186,7 @@ func TestPlatform(t *testing.T) {
 			code, ended := cmd.ExitStatus()
 			assert.Equal(t, []any{3, true}, []any{code, ended})
 		}},
-		{"7", "an environment that is too large is refused here, and the service's refusal is told", [][2]string{
+		{"7", "the client refuses a too large environment, and returns the service's refusal", [][2]string{
 			{"POST /v3/sandboxes", `400 {"error":{"code":"bad_request","message":"env payload too large (4349 bytes; max 4096)"}}`},
 		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {
 			_, err := c.Create(t.Context(), &sandbox.CreateOptions{Env: sandbox.Env{"A": strings.Repeat("x", 4096)}})
@@ -195,7 +195,7 @@ func TestPlatform(t *testing.T) {
 			_, err = c.Create(t.Context(), &sandbox.CreateOptions{Env: sandbox.Env{"A": strings.Repeat("x", 4000)}})
 			assert.ErrorContains(t, err, "max 4096")
 		}},
-		{"8", "commands are gone with their session, and no machine is started to find that out", [][2]string{
+		{"8", "commands end with their session, and looking one up does not resume the sandbox", [][2]string{
 			{getBox + "?resume=false", boxStale}, {getCmd, `410 {"error":{"code":"sandbox_stopped","message":"Sandbox has stopped execution and is no longer available"}}`},
 			{"GET /v2/sandboxes/sessions/s1/cmd", `410 {"error":{"code":"sandbox_stopped","message":"Sandbox has stopped execution and is no longer available"}}`},
 		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {
@@ -207,7 +207,7 @@ func TestPlatform(t *testing.T) {
 			require.ErrorIs(t, err, sandbox.ErrStopped)
 			assert.Zero(t, s.count(getBox+"?teamId=team&projectId=prj&resume=true"))
 		}},
-		{"9", "the kill of a command that is over says so", [][2]string{
+		{"9", "the error of killing an ended command says that it has ended", [][2]string{
 			{getBox, boxRuns}, {getCmd, runs}, {"POST /v2/sandboxes/sessions/s1/cmd/c1/kill", `404 {"error":{"code":"command_not_found_or_exited","message":"Command not found or exited."}}`},
 		}, nil, func(t *testing.T, _ *service, c *sandbox.Client) {
 			sb, err := c.Get(t.Context(), "box", nil)
@@ -218,7 +218,7 @@ func TestPlatform(t *testing.T) {
 			require.ErrorIs(t, err, os.ErrProcessDone)
 			assert.NotErrorIs(t, err, sandbox.ErrNotFound)
 		}},
-		{"10", "the edge's own responses are not the server's", [][2]string{
+		{"10", "WaitForPort distinguishes the edge's responses from the server's", [][2]string{
 			{getBox, boxRuns}, {"GET /", "410 SANDBOX_STOPPED"}, {"GET /v2/sandboxes/sessions/s1", `200 {"session":{"id":"s1","status":"stopped"},"routes":[]}`},
 		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {
 			sb, err := c.Get(t.Context(), "box", nil)
@@ -229,15 +229,15 @@ func TestPlatform(t *testing.T) {
 			require.ErrorContains(t, err, "SANDBOX_STOPPED")
 			assert.Zero(t, time.Since(begun), "the call returns at once")
 		}},
-		{"11", "ports below 1024, and more than 15, are refused here", nil, nil, refusedHere(
+		{"11", "the client refuses ports below 1024, and more than 15 ports", nil, nil, refusedHere(
 			sandbox.CreateOptions{Ports: []int{443}}, sandbox.CreateOptions{Ports: make([]int, 16)})},
-		{"12", "a range that the service refuses is refused in its words", [][2]string{
+		{"12", "the error about a refused address range has the service's message", [][2]string{
 			{"POST /v3/sandboxes", `400 {"error":{"code":"bad_request","message":"Invalid CIDR \"::/0\""}}`},
 		}, nil, func(t *testing.T, _ *service, c *sandbox.Client) {
 			_, err := c.Create(t.Context(), &sandbox.CreateOptions{NetworkPolicy: &sandbox.NetworkPolicy{DenySubnets: []string{"::/0"}}})
 			assert.ErrorContains(t, err, "Invalid CIDR")
 		}},
-		{"13", "an image that is not ready is no taken name, and is waited for when asked", [][2]string{
+		{"13", "the error about an unready image is not a taken name, and WaitForImage waits for the image", [][2]string{
 			{getBox + " once", `404 {"error":{"code":"not_found","message":"Named sandbox 'box' not found for this project."}}`},
 			{"POST /v3/sandboxes once", `409 {"error":{"code":"image_not_ready","message":"The image is being prepared."}}`},
 			{"POST /v3/sandboxes once", `409 {"error":{"code":"image_not_ready","message":"The image is being prepared."}}`},
@@ -251,7 +251,7 @@ func TestPlatform(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, 5*time.Second, time.Since(begun))
 		}},
-		{"14", "without a runtime a sandbox is made by v3, with one by v2", [][2]string{{"POST /v3/sandboxes", boxRuns}, {"POST /v2/sandboxes", boxRuns}}, nil,
+		{"14", "the client creates a sandbox without a runtime with v3, and with one with v2", [][2]string{{"POST /v3/sandboxes", boxRuns}, {"POST /v2/sandboxes", boxRuns}}, nil,
 			func(t *testing.T, s *service, c *sandbox.Client) {
 				for _, o := range []*sandbox.CreateOptions{nil, {Image: "vercel/sandbox/node:24"}, {Source: sandbox.SnapshotSource{SnapshotID: "s"}}, {Name: "box"}} {
 					_, err := c.Create(t.Context(), o)
@@ -264,7 +264,7 @@ func TestPlatform(t *testing.T) {
 				}
 				assert.Equal(t, 2, s.count("POST /v2/sandboxes"))
 			}},
-		{"15", "a prefix brings the order that it needs; pages have at most 50, and one tag", [][2]string{{"GET /v2/sandboxes", `200 {"sandboxes":[],"pagination":{"count":0,"next":null}}`}}, nil,
+		{"15", "a name prefix sets the order of a listing; pages have at most 50 items, and filters one tag", [][2]string{{"GET /v2/sandboxes", `200 {"sandboxes":[],"pagination":{"count":0,"next":null}}`}}, nil,
 			func(t *testing.T, s *service, c *sandbox.Client) {
 				_, err := c.ListPage(t.Context(), &sandbox.ListOptions{NamePrefix: "ci-"})
 				require.NoError(t, err)
@@ -274,9 +274,9 @@ func TestPlatform(t *testing.T) {
 				_, err = c.ListPage(t.Context(), &sandbox.ListOptions{Tags: map[string]string{"a": "1", "b": "2"}})
 				require.ErrorIs(t, err, sandbox.ErrInvalid)
 			}},
-		{"16", "timeouts outside of what any plan has are refused here", nil, nil, refusedHere(
+		{"16", "the client refuses timeouts that no plan permits", nil, nil, refusedHere(
 			sandbox.CreateOptions{Timeout: 500 * time.Millisecond}, sandbox.CreateOptions{Timeout: 25 * time.Hour})},
-		{"17", "output goes on where the service closed its stream", [][2]string{
+		{"17", "output continues at the place where the service has closed its stream", [][2]string{
 			{getBox, boxRuns}, {getCmd, exited},
 			{"POST /v2/sandboxes/sessions/s1/cmd", runs + "\n" + `{"data":"a","stream":"stdout"}` + "\n" + `{"stream":"error","data":{"code":"sandbox_stream_closed","message":"Sandbox stream closed"}}` + "\n"},
 			{getCmd + "/logs", "200 " + `{"data":"a","stream":"stdout"}` + "\n" + `{"data":"b","stream":"stdout"}` + "\n"},
@@ -291,7 +291,7 @@ func TestPlatform(t *testing.T) {
 			assert.Equal(t, "ab", out)
 			assert.Equal(t, 1, s.count("POST /v2/sandboxes/sessions/s1/cmd"), "the client starts the command once")
 		}},
-		{"16b", "a session is extended by no less than the service takes", [][2]string{
+		{"16b", "the client extends a session by at least the service's minimum", [][2]string{
 			{getBox, strings.Replace(boxRuns, `"session":{"id":"s1",`, `"session":{"id":"s1","timeout":300000,`, 1)},
 			{"PATCH /v2/sandboxes/box", `200 {"sandbox":{"name":"box","timeout":300500}}`},
 			{"POST /v2/sandboxes/sessions/s1/extend-timeout", `200 {"session":{"id":"s1","status":"running","timeout":301000}}`},
@@ -301,7 +301,7 @@ func TestPlatform(t *testing.T) {
 			require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{Timeout: 300_500 * time.Millisecond}))
 			assert.Equal(t, map[string]any{"duration": 1000.0}, s.sent("POST /v2/sandboxes/sessions/s1/extend-timeout"))
 		}},
-		{"19", "a policy that was not understood is not written back", [][2]string{
+		{"19", "the client does not send back a policy that it does not understand completely", [][2]string{
 			{getBox, strings.Replace(boxRuns, `"name":"box",`, `"name":"box","networkPolicy":{"mode":"custom","allowedDomains":["a.com"],"quotas":[{"domain":"a.com"}]},`, 1)},
 		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {
 			sb, err := c.Get(t.Context(), "box", nil)
@@ -317,7 +317,7 @@ func TestPlatform(t *testing.T) {
 			require.ErrorIs(t, sb.Update(t.Context(), &sandbox.UpdateOptions{NetworkPolicy: &again}), sandbox.ErrInvalid, "the client also refuses a policy that was decoded from JSON")
 			assert.Len(t, s.asked, 1)
 		}},
-		{"19b", "rules with a response are sent in the API's form", [][2]string{{"POST /v3/sandboxes", boxRuns}}, nil,
+		{"19b", "the client sends response rules in the API's form", [][2]string{{"POST /v3/sandboxes", boxRuns}}, nil,
 			func(t *testing.T, s *service, c *sandbox.Client) {
 				_, err := c.Create(t.Context(), &sandbox.CreateOptions{NetworkPolicy: &sandbox.NetworkPolicy{Rules: map[string][]sandbox.PolicyRule{
 					"a.com": {{Match: &sandbox.PolicyMatch{Method: []string{"POST"}}, Response: &sandbox.PolicyResponse{StatusCode: 403, Body: new("no"), ContentType: "text/plain"}}},
@@ -328,7 +328,7 @@ func TestPlatform(t *testing.T) {
 				}}}}
 				assert.Equal(t, want, s.sent("POST /v3/sandboxes")["networkPolicy"])
 			}},
-		{"20", "a request has the properties that the service knows, and no others", [][2]string{
+		{"20", "requests have only properties that the service knows", [][2]string{
 			{"POST /v3/sandboxes", boxRuns}, {"POST /v2/sandboxes/box/fork", strings.ReplaceAll(boxRuns, `"box"`, `"heir"`)}, {"PATCH /v2/sandboxes/box", `200 {"sandbox":{"name":"box"}}`},
 			{getBox, boxRuns}, {"POST /v2/sandboxes/sessions/s1/network-policy", `200 {"session":{"id":"s1","status":"running"}}`},
 		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {
@@ -354,14 +354,14 @@ func TestPlatform(t *testing.T) {
 			}
 			assert.Len(t, s.sent("POST /v3/sandboxes"), len(known)-1, "all but the mounts")
 		}},
-		{"21", "how long to wait is on the error", [][2]string{{getBox, `429 {"error":{"code":"rate_limited","message":"Too many requests - try again in 39 seconds"}}`}},
+		{"21", "the error about a rate limit contains the time to wait", [][2]string{{getBox, `429 {"error":{"code":"rate_limited","message":"Too many requests - try again in 39 seconds"}}`}},
 			http.Header{"Retry-After": {"39"}, "X-Ratelimit-Limit": {"1000"}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"1790987560"}},
 			func(t *testing.T, _ *service, c *sandbox.Client) {
 				_, err := c.Get(t.Context(), "box", nil)
 				require.ErrorIs(t, err, sandbox.ErrRateLimited)
 				assert.Equal(t, 39*time.Second, testkit.APIError(t, err).RetryAfter)
 			}},
-		{"22", "the stop of a stopped session is no error", [][2]string{
+		{"22", "stopping a stopped session succeeds", [][2]string{
 			{getBox, boxRuns}, {stopBox, `200 {"session":{"id":"s1","status":"stopped"},"sandbox":{"name":"box","persistent":false,"status":"stopped","currentSessionId":"s1"}}`},
 		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {
 			sb, err := c.Get(t.Context(), "box", nil)
@@ -372,7 +372,7 @@ func TestPlatform(t *testing.T) {
 			}
 			assert.Len(t, s.asked, 3, "Stop does not wait for the snapshot of an ephemeral sandbox")
 		}},
-		{"23", "a sandbox without a session is not found, and its name is taken", [][2]string{{getBox, `404 {"error":{"code":"not_found","message":"Named sandbox 'box' has no latest sandbox."}}`}}, nil,
+		{"23", "a sandbox without a session is not found, although its name is taken", [][2]string{{getBox, `404 {"error":{"code":"not_found","message":"Named sandbox 'box' has no latest sandbox."}}`}}, nil,
 			func(t *testing.T, _ *service, c *sandbox.Client) {
 				_, err := c.Get(t.Context(), "box", nil)
 				require.ErrorIs(t, err, sandbox.ErrNotFound)
@@ -385,7 +385,7 @@ func TestPlatform(t *testing.T) {
 				require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{Env: sandbox.Env{}, NetworkID: new(""), KeepLastSnapshots: &sandbox.KeepLastSnapshots{}}))
 				assert.Equal(t, map[string]any{"env": map[string]any{}, "networkId": nil, "keepLastSnapshots": nil}, s.sent("PATCH"))
 			}},
-		{"25", "what the service says of a sandbox is kept", [][2]string{
+		{"25", "handles keep all data about a sandbox", [][2]string{
 			{getBox, `200 {"sandbox":{"name":"box","architecture":"amd64","region":"iad1","failoverRegions":["sfo1"],"networkId":"net_1","mounts":{"/d":{"drive":"data"},"/e":{"drive":"data","mode":"read-only"},"/f":{"drive":"data","mode":"odd"}}},"session":{"id":"s1","architecture":"amd64","sourceSandboxName":"box","projectId":"prj_1","status":"running"},"routes":[]}`},
 			{"GET /v2/sandboxes/snapshots/snap", `200 {"snapshot":{"id":"snap","architecture":"amd64","region":"iad1","regions":["iad1","sfo1"]}}`},
 		}, nil, func(t *testing.T, _ *service, c *sandbox.Client) {
@@ -403,7 +403,7 @@ func TestPlatform(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, []string{"iad1", "sfo1"}, snap.Info().Regions)
 		}},
-		{"26", "every request says what program sends it", [][2]string{{getBox, boxRuns}, {stopBox, stopped}}, nil,
+		{"26", "every request names the program that sends it", [][2]string{{getBox, boxRuns}, {stopBox, stopped}}, nil,
 			func(t *testing.T, s *service, c *sandbox.Client) {
 				sb, err := c.Get(t.Context(), "box", nil)
 				require.NoError(t, err)
@@ -413,7 +413,7 @@ func TestPlatform(t *testing.T) {
 					assert.NotContains(t, agent, "Go-http-client", s.asked[i])
 				}
 			}},
-		{"422", "a call that meets a stopping session has it resumed at once", [][2]string{
+		{"422", "a call in a stopping session resumes the sandbox at once", [][2]string{
 			{getBox + " once", boxRuns}, {"POST /v2/sandboxes/sessions/s1/fs/mkdir", `422 {"error":{"code":"sandbox_stopping","message":"Sandbox is stopping."}}`},
 			{getBox + "?resume=true", strings.ReplaceAll(boxRuns, `"s1"`, `"s2"`)}, {"POST /v2/sandboxes/sessions/s2/fs/mkdir", `200 {}`},
 		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {
@@ -424,7 +424,7 @@ func TestPlatform(t *testing.T) {
 			assert.Len(t, s.asked, 4)
 			assert.Zero(t, time.Since(begun), "the call does not poll")
 		}},
-		{"422b", "a resume that the service does not hold back is waited for", [][2]string{
+		{"422b", "the client waits, and repeats the resume, if the service refuses it while the session stops", [][2]string{
 			{getBox + " once", boxRuns}, {"POST /v2/sandboxes/sessions/s1/fs/mkdir", `422 {"error":{"code":"sandbox_snapshotting","message":"Sandbox is snapshotting."}}`},
 			{getBox + "?resume=true once", `422 {"error":{"code":"sandbox_snapshotting","message":"Sandbox is snapshotting."}}`},
 			{"GET /v2/sandboxes/sessions/s1 once", `200 {"session":{"id":"s1","status":"snapshotting"},"routes":[]}`},
@@ -436,7 +436,7 @@ func TestPlatform(t *testing.T) {
 			require.NoError(t, sb.FS().Mkdir(t.Context(), "dir", 0o777))
 			assert.Len(t, s.asked, 7)
 		}},
-		{"422c", "nor is one for which it returns the stopping session", [][2]string{
+		{"422c", "the client waits, and repeats the resume, if it returns the stopping session", [][2]string{
 			{getBox + " once", boxRuns}, {"POST /v2/sandboxes/sessions/s1/fs/mkdir", `422 {"error":{"code":"sandbox_stopping","message":"Sandbox is stopping."}}`},
 			{getBox + "?resume=true once", boxStops}, {"GET /v2/sandboxes/sessions/s1", `200 {"session":{"id":"s1","status":"stopped"},"routes":[]}`},
 			{getBox + "?resume=true", strings.ReplaceAll(boxRuns, `"s1"`, `"s2"`)}, {"POST /v2/sandboxes/sessions/s2/fs/mkdir", `200 {}`},
@@ -447,13 +447,13 @@ func TestPlatform(t *testing.T) {
 			assert.Len(t, s.asked, 6)
 			require.NoError(t, sb.Resume(t.Context()))
 		}},
-		{"A.3", "402 has an error value of its own", [][2]string{{"POST /v3/sandboxes", `402 {"error":{"code":"payment_required","message":"Sandboxes are paused."}}`}}, nil,
+		{"A.3", "the error of status 402 matches ErrQuotaExceeded", [][2]string{{"POST /v3/sandboxes", `402 {"error":{"code":"payment_required","message":"Sandboxes are paused."}}`}}, nil,
 			func(t *testing.T, _ *service, c *sandbox.Client) {
 				_, err := c.Create(t.Context(), nil)
 				require.ErrorIs(t, err, sandbox.ErrQuotaExceeded)
 				assert.NotErrorIs(t, err, sandbox.ErrOutcomeUnknown)
 			}},
-		{"C1", "drives: a conflict and a name that is taken are told apart from a taken sandbox", [][2]string{
+		{"C1", "a conflict of a drive matches ErrConflict, and other errors have their codes", [][2]string{
 			{"POST /v2/sandboxes/drives/data", `409 {"error":{"code":"conflict","message":"Drive \"data\" already exists in another region."}}`},
 			{"POST /v2/sandboxes/drives/data/fork", `409 {"error":{"code":"drive_not_initialized","message":"The source drive has no committed data."}}`},
 		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {
@@ -465,7 +465,7 @@ func TestPlatform(t *testing.T) {
 			assert.Equal(t, map[string]any{"name": "copy"}, s.sent("POST /v2/sandboxes/drives/data/fork"))
 			assert.Contains(t, s.asked[1], "projectId=prj")
 		}},
-		{"C2", "mounts are sent by create, fork and update, each with its mode", [][2]string{
+		{"C2", "create, fork and update send mounts with their modes", [][2]string{
 			{"POST /v3/sandboxes", boxRuns}, {"POST /v2/sandboxes/box/fork", boxRuns}, {"PATCH /v2/sandboxes/box", `200 {"sandbox":{"name":"box"}}`},
 		}, nil, func(t *testing.T, s *service, c *sandbox.Client) {
 			mounts := map[string]sandbox.Mount{"/data": {Drive: "data"}, "/ref": {Drive: "ref", Mode: "snapshot"}}
@@ -481,7 +481,7 @@ func TestPlatform(t *testing.T) {
 			require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{Mounts: map[string]sandbox.Mount{}, FailoverRegions: []string{}}))
 			assert.Equal(t, map[string]any{"mounts": map[string]any{}, "failoverRegions": []any{}}, s.sent("PATCH"), "an empty value removes all")
 		}},
-		{"C3", "orphaned snapshots go with the sandbox when asked", [][2]string{{"DELETE /v2/sandboxes/box", `200 {"sandbox":{"name":"box"}}`}}, nil,
+		{"C3", "Delete also deletes orphaned snapshots if the caller asks for it", [][2]string{{"DELETE /v2/sandboxes/box", `200 {"sandbox":{"name":"box"}}`}}, nil,
 			func(t *testing.T, s *service, c *sandbox.Client) {
 				require.NoError(t, c.Delete(t.Context(), "box", &sandbox.DeleteOptions{DeleteOrphanSnapshots: true}))
 				assert.Contains(t, s.asked[0], "deleteOrphanSnapshots=true")

@@ -26,33 +26,33 @@ func (w *walk) created() {
 	w.about = "19 regions"
 	w.row("region", published, "iad1", info.Region)
 	w.row("memory of one CPU", observed, "2048", info.MemoryMB)
-	w.row("a sandbox of no such name", observed, "404 not_found", w.ask("GET", w.named(w.prefix+"none", ""), nil))
+	w.row("get of a missing sandbox", observed, "404 not_found", w.ask("GET", w.named(w.prefix+"none", ""), nil))
 	got := w.ask("GET", w.named(w.sb.Name(), ""), nil)
-	w.row("get says resumed", observed, "false", got.at("resumed"))
-	w.row("get has totals", observed, "0", got.at("sandbox", "totalDurationMs"))
+	w.row("resumed in the response to get", observed, "false", got.at("resumed"))
+	w.row("totals in the response to get", observed, "0", got.at("sandbox", "totalDurationMs"))
 	w.about = "`PATCH` returns totals"
-	w.row("update has totals", assumed, "0", w.ask("PATCH", w.named(w.sb.Name(), ""), body{"tags": tags}).at("sandbox", "totalDurationMs"))
+	w.row("totals in the response to an update", assumed, "0", w.ask("PATCH", w.named(w.sb.Name(), ""), body{"tags": tags}).at("sandbox", "totalDurationMs"))
 	w.about = "`GET …/features`"
 	w.row("features", assumed, `{"drives":true}`, w.ask("GET", "/v2/sandboxes/features?projectId="+url.QueryEscape(w.Credentials.ProjectID), nil).at("features"))
 	w.about = "415 for a"
-	w.row("POST that does not say what it carries", assumed, "415 unsupported_media_type",
+	w.row("a POST with JSON and the content type text/plain", assumed, "415 unsupported_media_type",
 		w.ask("POST", w.session("/fs/mkdir"), []byte(`{"path":"untyped"}`), "Content-Type", "text/plain"))
 	w.about = "400 for unknown properties"
 	w.row("unknown property", observed, "400 bad_request", w.ask("POST", w.session("/fs/mkdir"), body{"path": "x", "odd": 1}))
 	w.about = "`x-ratelimit-*`"
 	w.row("the limit of requests", observed, "1000", got.header.Get("X-Ratelimit-Limit"))
-	w.row("the header with its remaining requests", observed, "present", presence(got.header.Get("X-Ratelimit-Remaining")))
+	w.row("the header with the remaining requests", observed, "present", presence(got.header.Get("X-Ratelimit-Remaining")))
 	w.about = "a token's user, team and projects"
 	w.row("the token's user", published, "200", w.ask("GET", "/v2/user", nil).status)
-	w.row("its team", published, "200", w.ask("GET", "/v2/teams/"+url.PathEscape(w.Credentials.TeamID), nil).status)
-	w.row("its project", published, "200", w.ask("GET", "/v2/projects/"+url.PathEscape(w.Credentials.ProjectID), nil).status)
+	w.row("the token's team", published, "200", w.ask("GET", "/v2/teams/"+url.PathEscape(w.Credentials.TeamID), nil).status)
+	w.row("the token's project", published, "200", w.ask("GET", "/v2/projects/"+url.PathEscape(w.Credentials.ProjectID), nil).status)
 	w.about = "another team than the token's"
-	w.row("the sandbox in a team of nobody", assumed, "403 forbidden", w.ask("GET", w.named(w.sb.Name(), "")+"&teamId=team_ofNobody", nil))
+	w.row("the sandbox with another team", assumed, "403 forbidden", w.ask("GET", w.named(w.sb.Name(), "")+"&teamId=team_ofNobody", nil))
 	w.about = "listings: `namePrefix`"
 	list := "/v2/sandboxes?project=" + url.QueryEscape(w.Credentials.ProjectID)
-	w.row("a prefix without its order", observed, "400 bad_request", w.ask("GET", list+"&namePrefix=a", nil))
-	w.row("a status in another order", published, "400 bad_request", w.ask("GET", list+"&status=running&sortBy=name", nil))
-	w.row("a status", published, "200", w.ask("GET", list+"&status=running", nil))
+	w.row("a listing with a name prefix and another order", observed, "400 bad_request", w.ask("GET", list+"&namePrefix=a", nil))
+	w.row("a listing with a status, ordered by name", published, "400 bad_request", w.ask("GET", list+"&status=running&sortBy=name", nil))
+	w.row("a listing with a status", published, "200", w.ask("GET", list+"&status=running", nil))
 	w.about = "16b: extends"
 	w.row("extend the timeout by less than a second", published, "400", w.ask("POST", w.session("/extend-timeout"), body{"duration": 500}).status)
 	w.about = ""
@@ -95,20 +95,20 @@ func (w *walk) names() {
 	other = <-first
 	w.must(other.err)
 	w.about = "a name that is being created"
-	w.row("two creations of one name", observed, "200 and 400 bad_request", strings.Join(slices.Sorted(slices.Values([]string{one.String(), other.String()})), " and "))
-	w.row("get right after the first response", assumed, "200", there)
+	w.row("two creates with one name at the same time", observed, "200 and 400 bad_request", strings.Join(slices.Sorted(slices.Values([]string{one.String(), other.String()})), " and "))
+	w.row("get after the first response to these creates", assumed, "200", there)
 	kept := one
 	if one.status >= 400 {
 		kept = other
 	}
 	w.about = "`/v4` create"
-	w.row("what version 4 keeps", published, `604800000 {"count":1,"deleteEvicted":true}`,
+	w.row("default retention of snapshots with version 4", published, `604800000 {"count":1,"deleteEvicted":true}`,
 		kept.at("sandbox", "snapshotExpiration")+" "+kept.at("sandbox", "keepLastSnapshots"))
 	w.about = "`/v3` and `/v4` create take a `runtime`"
 	params["runtime"] = "node24"
 	for _, version := range []string{"v3", "v4"} {
 		r := w.ask("POST", "/"+version+"/sandboxes", params)
-		w.row(version+" with a runtime and a name that is taken", assumed, "400 bad_request, name taken: true",
+		w.row(version+" with a runtime and a taken name", assumed, "400 bad_request, name taken: true",
 			fmt.Sprintf("%s, name taken: %t", r, strings.Contains(r.at("error", "message"), "already exists")))
 	}
 }
@@ -120,10 +120,10 @@ func (w *walk) commands() {
 		w.row("user, home, directory", observed, "ubuntu /vercel /vercel, exit code 0", w.sh("id -un; echo $HOME; pwd", nil))
 		w.row("root", observed, "0, exit code 0", w.sh("id -u", &sandbox.CommandOptions{Sudo: true}))
 		w.about = "the sandbox's user may `sudo`"
-		w.row("root by the user's own sudo", published, "0, exit code 0", w.sh("sudo -n -- id -u", nil))
+		w.row("root by sudo in a command", published, "0, exit code 0", w.sh("sudo -n -- id -u", nil))
 	}
 	w.about = ""
-	w.row("no such program", observed, "400 executable_not_found",
+	w.row("a missing program", observed, "400 executable_not_found",
 		w.ask("POST", w.session("/cmd"), body{"command": "definitely-not-a-binary", "args": []string{}, "env": body{}, "sudo": false, "wait": true, "logs": true}))
 
 	watched, leave := context.WithCancel(w.ctx)
@@ -132,7 +132,7 @@ func (w *walk) commands() {
 	leave()
 	w.sh("touch left", nil)
 	w.about = "a command outlives its waited stream"
-	w.row("a command goes on when its waited stream is left", observed, "5", w.waited(w.session("/cmd/live-left")))
+	w.row("a command continues after the client closes its stream", observed, "5", w.waited(w.session("/cmd/live-left")))
 
 	w.about = ""
 	trap := w.start(`trap 'exit 42' TERM; touch trap-set; while :; do sleep 0.1; done`, nil)
@@ -141,8 +141,8 @@ func (w *walk) commands() {
 	w.row("the trap's exit code", observed, "42", w.waited(trap))
 	sleeper := w.start("exec sleep 600", nil)
 	w.row("signal 9", observed, "200", w.ask("POST", sleeper+"/kill", body{"signal": 9}))
-	w.row("its exit code", observed, "137", w.waited(sleeper))
-	w.row("the newest is listed first", observed, "true", w.session("/cmd/"+w.first(w.ask("GET", w.session("/cmd"), nil))) == sleeper)
+	w.row("the exit code after signal 9", observed, "137", w.waited(sleeper))
+	w.row("the newest command is the first of the list", observed, "true", w.session("/cmd/"+w.first(w.ask("GET", w.session("/cmd"), nil))) == sleeper)
 }
 
 // processes asks about properties of a command's process.
@@ -156,7 +156,7 @@ func (w *walk) processes() {
 	env := &sandbox.CommandOptions{Env: sandbox.Env{"LIVE_WALK": "here"}}
 	w.row("environment of a process", assumed, "LIVE_WALK=here, exit code 0", w.sh(`tr '\0' '\n' < /proc/$$/environ | grep ^LIVE_WALK=`, env))
 	w.row("arguments of a process", assumed, "sh -c, exit code 0", w.sh(`tr '\0' '\n' < /proc/$$/cmdline | head -n 2`, env))
-	w.row("one parent for all", assumed, w.sh("echo $PPID", nil), w.sh("echo $PPID", nil))
+	w.row("the same parent process for all commands", assumed, w.sh("echo $PPID", nil), w.sh("echo $PPID", nil))
 	if w.Users {
 		w.about = "… a user may read the variables"
 		sleeper := w.start("echo $$; exec sleep 300", body{"env": body{"LIVE_WALK": "there"}, "sudo": true})
@@ -172,7 +172,7 @@ func (w *walk) processes() {
 		w.row(fmt.Sprint("signal ", signal), assumed, "42", w.waited(trap))
 	}
 	w.about = "what a command left running"
-	w.row("what a command left running", observed, "there, exit code 0",
+	w.row("a background process after the end of its command", observed, "there, exit code 0",
 		w.sh(fmt.Sprintf("kill -0 %s && echo there", pidOf(w.sh("sleep 300 >/dev/null 2>&1 & echo $!", nil))), nil))
 }
 
@@ -184,7 +184,7 @@ func (w *walk) children() {
 	if time.Since(begun) > 20*time.Second {
 		came += ", when its child ended"
 	}
-	w.row("a child that holds a command's output", assumed, "parent, exit code 0", came)
+	w.row("the output of a command whose child keeps it open", assumed, "parent, exit code 0", came)
 }
 
 // pidOf returns the process ID that a script has printed.
@@ -238,9 +238,9 @@ func (w *walk) routes() {
 	w.about = "a route returns 502"
 	r := w.visit(3000, nil)
 	w.row("a port where nobody listens", observed, "502", r.status)
-	w.row("its x-vercel-error", assumed, "SANDBOX_NOT_LISTENING", r.header.Get("X-Vercel-Error"))
+	w.row("x-vercel-error of the response about such a port", assumed, "SANDBOX_NOT_LISTENING", r.header.Get("X-Vercel-Error"))
 	if !strings.HasSuffix(w.sh("command -v python3", nil), "exit code 0") {
-		w.skip("there is no Python for the server")
+		w.skip("the sandbox has no Python for the server")
 	}
 	w.must(w.sb.WriteFiles(w.ctx, []sandbox.File{{Path: "server.py", Content: []byte(server)}}, nil))
 	for port, kind := range map[int]string{3000: "echo", 3001: "close", 3002: "own"} {
@@ -254,9 +254,9 @@ func (w *walk) routes() {
 	forwarded, rest, _ := strings.Cut(w.visit(3000, nil).text, "\n")
 	visitor, path, _ := strings.Cut(rest, "\n")
 	w.about = "the edge sets `X-Forwarded-Host`"
-	w.row("headers that tell of the request", assumed, at.Host+" "+at.Scheme+" for", forwarded)
+	w.row("forwarded headers with the host, the scheme and the client", assumed, at.Host+" "+at.Scheme+" for", forwarded)
 	w.about = "… and passes a response on"
-	w.row("a response to a request that goes on", assumed, "before", w.early(3000))
+	w.row("a response before the end of the request", assumed, "before", w.early(3000))
 	w.about = "… and leaves `X-Original-For`"
 	w.row("a header of another proxy", assumed, originalFor, visitor)
 	w.about = "… passes on each byte of a path"
@@ -285,12 +285,12 @@ func (w *walk) ends() {
 	over := w.start("echo done; exit 7", nil)
 	logs := w.ask("GET", over+"/logs", nil)
 	w.row("form of a log record", observed, `{"data":"done\n","stream":"stdout"}`, strings.TrimSpace(logs.text))
-	w.row("exit code before anybody has waited", observed, "none", w.exitCode(over))
-	w.row("… by waiting", observed, "7", w.waited(over))
-	w.row("… from then on", observed, "7", w.exitCode(over))
-	w.row("kill of one that is over", observed, "404 command_not_found_or_exited", w.ask("POST", over+"/kill", body{"signal": 15}))
-	w.row("kill of an unknown one", observed, "404 command_not_found_or_exited", w.ask("POST", w.session("/cmd/cmd_none/kill"), body{"signal": 15}))
-	w.row("input of one that is over", observed, "404 command_not_found_or_exited", w.ask("POST", over+"/stdin", body{"data": ""}))
+	w.row("exit code of an ended command before the first wait", observed, "none", w.exitCode(over))
+	w.row("exit code in the response to a wait", observed, "7", w.waited(over))
+	w.row("exit code after the first wait", observed, "7", w.exitCode(over))
+	w.row("kill of an ended command", observed, "404 command_not_found_or_exited", w.ask("POST", over+"/kill", body{"signal": 15}))
+	w.row("kill of an unknown command", observed, "404 command_not_found_or_exited", w.ask("POST", w.session("/cmd/cmd_none/kill"), body{"signal": 15}))
+	w.row("input of an ended command", observed, "404 command_not_found_or_exited", w.ask("POST", over+"/stdin", body{"data": ""}))
 	w.ask("POST", w.session("/cmd")+"?cmdId=live-waited", body{"command": "true", "args": []string{}, "env": body{}, "sudo": false, "wait": true, "logs": true})
 	w.about = "only `wait=true` or a waited stream's end"
 	w.row("exit code after the end of a waited stream", assumed, "0", w.exitCode(w.session("/cmd/live-waited")))
@@ -300,7 +300,7 @@ func (w *walk) ends() {
 	child := w.firstLine(parent)
 	w.row("exit code of a timeout", published, "137", w.waited(parent))
 	w.about = "a timeout kills the group"
-	w.row("a timeout ends children too", assumed, "gone, exit code 0", w.sh(fmt.Sprintf(`for i in $(seq 50); do kill -0 %s 2>/dev/null || { echo gone; exit; }; sleep 0.1; done; echo there`, child), nil))
+	w.row("a timeout also ends children", assumed, "gone, exit code 0", w.sh(fmt.Sprintf(`for i in $(seq 50); do kill -0 %s 2>/dev/null || { echo gone; exit; }; sleep 0.1; done; echo there`, child), nil))
 }
 
 func (w *walk) ids() {
@@ -308,42 +308,42 @@ func (w *walk) ids() {
 		return w.ask("POST", w.session("/cmd")+"?cmdId="+id, body{"command": "true", "args": []string{}, "env": body{}, "sudo": false})
 	}
 	longest := strings.Repeat("i", 64)
-	w.row("the ID that was chosen", observed, "live-chosen", with("live-chosen").at("command", "id"))
+	w.row("the ID of a command with a chosen ID", observed, "live-chosen", with("live-chosen").at("command", "id"))
 	w.about = "… a taken one is 409"
-	w.row("one that is taken", assumed, "409 conflict", with("live-chosen"))
+	w.row("a taken ID", assumed, "409 conflict", with("live-chosen"))
 	w.waited(w.session("/cmd/live-chosen"))
-	w.row("… by a command that is over", assumed, "409 conflict", with("live-chosen"))
+	w.row("the ID of an ended command", assumed, "409 conflict", with("live-chosen"))
 	long := with(longest)
-	w.row("one of 64 characters", assumed, "200, as chosen: true", fmt.Sprintf("%s, as chosen: %t", long, long.at("command", "id") == longest))
-	w.row("one of 65", assumed, "400 bad_request", with(longest+"i"))
-	w.row("one with a dot", assumed, "400 bad_request", with("a.b"))
+	w.row("an ID of 64 characters", assumed, "200, as chosen: true", fmt.Sprintf("%s, as chosen: %t", long, long.at("command", "id") == longest))
+	w.row("an ID of 65 characters", assumed, "400 bad_request", with(longest+"i"))
+	w.row("an ID with a dot", assumed, "400 bad_request", with("a.b"))
 }
 
 func (w *walk) stdin() {
 	reader := w.start("cat", body{"attachStdin": true})
 	write := func(params body) reply { return w.ask("POST", reader+"/stdin", params) }
 	w.about = "`POST …/cmd/{id}/stdin`"
-	w.row("bytes written", published, "3", write(body{"data": "YWJj", "offset": 0}).at("bytesWritten"))
-	w.row("the same again", published, "3", write(body{"data": "YWJj", "offset": 0}).at("bytesWritten"))
+	w.row("bytesWritten of a write to the input", published, "3", write(body{"data": "YWJj", "offset": 0}).at("bytesWritten"))
+	w.row("bytesWritten of the same write again", published, "3", write(body{"data": "YWJj", "offset": 0}).at("bytesWritten"))
 	gap := write(body{"data": "YWJj", "offset": 9})
 	w.about = "… `conflict` (409)"
-	w.row("an offset beyond", assumed, "409 conflict", gap)
-	w.row("bytesWritten of the refusal", assumed, "3", gap.at("error", "bytesWritten"))
-	w.row("more than 1 MiB", assumed, "413 payload_too_large", write(body{"data": strings.Repeat("YWJj", 300_000), "offset": 3}))
+	w.row("a write beyond the end of the input", assumed, "409 conflict", gap)
+	w.row("bytesWritten of this refusal", assumed, "3", gap.at("error", "bytesWritten"))
+	w.row("a write of more than 1 MiB", assumed, "413 payload_too_large", write(body{"data": strings.Repeat("YWJj", 300_000), "offset": 3}))
 	w.about = "`POST …/cmd/{id}/stdin`"
-	w.row("the end", published, "200", write(body{"offset": 3, "close": true}))
-	w.row("the end of a command that got all", published, "0", w.waited(reader))
+	w.row("the end of the input", published, "200", write(body{"offset": 3, "close": true}))
+	w.row("exit code of a command that has read its input", published, "0", w.waited(reader))
 
 	// Start a command that continues after its input has ended.
 	reader = w.start("cat; sleep 300", body{"attachStdin": true})
-	w.row("data with the end", published, "200", write(body{"data": "YWJj", "offset": 0, "close": true}))
+	w.row("data together with the end of the input", published, "200", write(body{"data": "YWJj", "offset": 0, "close": true}))
 	w.about = "… `conflict` (409)"
-	w.row("… sent again", assumed, "200", write(body{"data": "YWJj", "offset": 0, "close": true}))
+	w.row("the same data and end again", assumed, "200", write(body{"data": "YWJj", "offset": 0, "close": true}))
 	w.about = "`POST …/cmd/{id}/stdin`"
-	w.row("… and data behind it", published, "400 command_stdin_unavailable", write(body{"data": "YWJj", "offset": 3}))
+	w.row("data after the end of the input", published, "400 command_stdin_unavailable", write(body{"data": "YWJj", "offset": 3}))
 	w.ask("POST", reader+"/kill", body{"signal": 9})
 	deaf := w.start("exec sleep 300", nil)
-	w.row("input of a command without", published, "400 command_stdin_unavailable", w.ask("POST", deaf+"/stdin", body{"data": "YWJj"}))
+	w.row("input of a command that was started without one", published, "400 command_stdin_unavailable", w.ask("POST", deaf+"/stdin", body{"data": "YWJj"}))
 	w.ask("POST", deaf+"/kill", body{"signal": 9})
 }
 
@@ -365,23 +365,23 @@ func (w *walk) files() {
 	}
 	read := func(path string) reply { return w.ask("POST", w.session("/fs/read"), body{"path": path}) }
 	cwd := w.sb.CurrentSession().Info().Cwd
-	w.row("an upload makes directories", observed, "200", write(cwd, w.archive("probe/run.sh", "#!/bin/sh\necho ran\n")))
-	w.row("… and keeps modes", observed, "ran 755, exit code 0", w.sh("probe/run.sh; stat -c %a probe/run.sh", nil))
+	w.row("an upload creates directories", observed, "200", write(cwd, w.archive("probe/run.sh", "#!/bin/sh\necho ran\n")))
+	w.row("an upload keeps modes", observed, "ran 755, exit code 0", w.sh("probe/run.sh; stat -c %a probe/run.sh", nil))
 	got := read("probe/run.sh")
-	w.row("a file", observed, `"#!/bin/sh\necho ran\n"`, fmt.Sprintf("%q", got.text))
-	w.row("its name", observed, `attachment; filename="run.sh"`, got.header.Get("Content-Disposition"))
-	w.row("its type", observed, "application/octet-stream", got.header.Get("Content-Type"))
-	w.row("its length is not told", observed, "", got.header.Get("Content-Length"))
+	w.row("the content of a file", observed, `"#!/bin/sh\necho ran\n"`, fmt.Sprintf("%q", got.text))
+	w.row("the name in the response with a file", observed, `attachment; filename="run.sh"`, got.header.Get("Content-Disposition"))
+	w.row("the type in the response with a file", observed, "application/octet-stream", got.header.Get("Content-Type"))
+	w.row("the length in the response with a file", observed, "", got.header.Get("Content-Length"))
 	w.must(w.sb.WriteFiles(w.ctx, []sandbox.File{{Path: `probe/a"é`, Content: []byte("x")}}, nil))
 	w.about = "file reads come in chunks"
 	w.row("a name that a quoted string can't hold", assumed, `attachment; filename="a\"?"; filename*=UTF-8''a%22%C3%A9`, read(`probe/a"é`).header.Get("Content-Disposition"))
 	w.about = ""
-	w.row("a file that is not there", observed, "404 not_found", read("probe/none"))
+	w.row("a missing file", observed, "404 not_found", read("probe/none"))
 	w.row("mkdir", observed, "200", w.ask("POST", w.session("/fs/mkdir"), body{"path": "made"}))
-	w.row("… again", observed, "400 file_error", w.ask("POST", w.session("/fs/mkdir"), body{"path": "made"}))
-	w.row("… without a parent", observed, "400 file_error", w.ask("POST", w.session("/fs/mkdir"), body{"path": "no/such/parent"}))
+	w.row("mkdir of an existing directory", observed, "400 file_error", w.ask("POST", w.session("/fs/mkdir"), body{"path": "made"}))
+	w.row("mkdir without a parent", observed, "400 file_error", w.ask("POST", w.session("/fs/mkdir"), body{"path": "no/such/parent"}))
 	w.about = "an upload into a missing directory"
-	w.row("an upload into no directory", assumed, "400 file_error", write("/no/such/directory", w.archive("file", "x")))
+	w.row("an upload into a missing directory", assumed, "400 file_error", write("/no/such/directory", w.archive("file", "x")))
 }
 
 func (w *walk) policy() {
@@ -407,9 +407,9 @@ func (w *walk) policy() {
 	r := set(body{"allow": body{"a.example": []body{{"response": body{"statusCode": 403}}}}})
 	w.about = "response rules are checked"
 	w.row("a response rule", published, "200", r)
-	w.row("… read back", assumed, `[{"domain":"a.example","response":{"statusCode":403}}]`, r.at("session", "networkPolicy", "responseRules"))
+	w.row("the response rule in the policy", assumed, `[{"domain":"a.example","response":{"statusCode":403}}]`, r.at("session", "networkPolicy", "responseRules"))
 	w.about = ""
-	w.row("the policy is the sandbox's", observed, r.at("session", "networkPolicy"), w.ask("GET", w.named(w.sb.Name(), ""), nil).at("sandbox", "networkPolicy"))
+	w.row("the sandbox has the policy of its session", observed, r.at("session", "networkPolicy"), w.ask("GET", w.named(w.sb.Name(), ""), nil).at("sandbox", "networkPolicy"))
 	w.row("allow all again", published, "200", set(body{"mode": "allow-all"}))
 }
 
@@ -420,16 +420,16 @@ func (w *walk) settings() {
 	}
 	w.about = "`env` of create and fork"
 	w.row("update with 4096 bytes of env as JSON", assumed, "200", update(4096))
-	w.row("update with 4097", assumed, "400 bad_request", update(4097))
+	w.row("update with 4097 bytes of env as JSON", assumed, "400 bad_request", update(4097))
 	w.about = "24: sends `env`"
 	w.row("env is cleared", published, "200", w.ask("PATCH", w.named(w.sb.Name(), ""), body{"env": body{}}))
 	patch := func(params body) reply { return w.ask("PATCH", w.named(w.sb.Name(), ""), params) }
 	w.about = "`keepLastSnapshots` comes with"
-	w.row("what a retention policy comes with", published, `{"count":3,"deleteEvicted":true}`,
+	w.row("defaults of a retention policy", published, `{"count":3,"deleteEvicted":true}`,
 		patch(body{"keepLastSnapshots": body{"count": 3}}).at("sandbox", "keepLastSnapshots"))
 	w.about = "session timeout 1 s"
-	w.row("less than a second", published, "400", patch(body{"timeout": 999}).status)
-	w.row("more than a day", published, "400", patch(body{"timeout": 86_400_001}).status)
+	w.row("a timeout of less than a second", published, "400", patch(body{"timeout": 999}).status)
+	w.row("a timeout of more than a day", published, "400", patch(body{"timeout": 86_400_001}).status)
 	for _, ms := range []int{99, 18_000_001} {
 		w.row(fmt.Sprintf("a command's timeout of %d ms", ms), published, "400",
 			w.ask("POST", w.session("/cmd"), body{"command": "true", "args": []string{}, "env": body{}, "sudo": false, "timeout": ms}).status)
@@ -443,40 +443,40 @@ func (w *walk) snapshots() {
 	taken := w.ask("POST", w.session("/snapshot"), body{"expiration": (24 * time.Hour).Milliseconds()})
 	w.row("snapshot", observed, "201 created snapshotting", fmt.Sprint(taken, " ", taken.at("snapshot", "status"), " ", taken.at("session", "status")))
 	_, err := w.sb.Stop(w.ctx, nil) // waits until the session has ended
-	w.row("stop of the session that it ended", observed, "<nil>", err)
-	w.row("a command of a session that has ended", observed, "410 sandbox_stopped",
+	w.row("stop of the session that a snapshot has ended", observed, "<nil>", err)
+	w.row("a command in an ended session", observed, "410 sandbox_stopped",
 		w.ask("POST", w.session("/cmd"), body{"command": "true", "args": []string{}, "env": body{}, "sudo": false}))
 	if w.Apart {
 		r := w.visit(3000, nil)
 		w.about = "a route returns 502"
-		w.row("a port of a sandbox that is stopped", assumed, "410 SANDBOX_STOPPED", fmt.Sprint(r.status, " ", r.header.Get("X-Vercel-Error")))
+		w.row("a port of a stopped sandbox", assumed, "410 SANDBOX_STOPPED", fmt.Sprint(r.status, " ", r.header.Get("X-Vercel-Error")))
 	}
 	id := taken.at("snapshot", "id")
 	w.about = "a sandbox starts in its snapshot's region"
-	w.row("its files in another region", assumed, "422 snapshot_region_mismatch", w.from(id, body{"region": "sfo1"}))
+	w.row("create from a snapshot in another region", assumed, "422 snapshot_region_mismatch", w.from(id, body{"region": "sfo1"}))
 	w.about = "a runtime with a snapshot source"
-	w.row("its files with an image", assumed, "400 bad_request", w.from(id, body{"image": "vercel/sandbox/universal"}))
+	w.row("create from a snapshot and an image", assumed, "400 bad_request", w.from(id, body{"image": "vercel/sandbox/universal"}))
 	forked := w.heirs(id)
 
 	gone := w.ask("DELETE", "/v2/sandboxes/snapshots/"+id, nil)
 	w.about = ""
 	w.row("delete of a snapshot", observed, "200 deleted", fmt.Sprint(gone, " ", gone.at("snapshot", "status")))
-	w.row("another delete of it", observed, "400", w.ask("DELETE", "/v2/sandboxes/snapshots/"+id, nil).status)
+	w.row("delete of a deleted snapshot", observed, "400", w.ask("DELETE", "/v2/sandboxes/snapshots/"+id, nil).status)
 	left := w.ask("GET", "/v2/sandboxes/snapshots/"+id, nil)
-	w.row("what is left of it", observed, "deleted 0", left.at("snapshot", "status")+" "+left.at("snapshot", "sizeBytes"))
+	w.row("status and size of a deleted snapshot", observed, "deleted 0", left.at("snapshot", "status")+" "+left.at("snapshot", "sizeBytes"))
 	w.about = "create from a deleted snapshot"
-	w.row("create from it", published, "410 snapshot_not_found", w.from(id, nil))
-	w.row("create from an unknown one", published, "404", w.from("snap_none", nil).status)
+	w.row("create from a deleted snapshot", published, "410 snapshot_not_found", w.from(id, nil))
+	w.row("create from an unknown snapshot", published, "404", w.from("snap_none", nil).status)
 
 	// Save the fork's own files, and delete them.
 	_, err = forked.Stop(w.ctx, nil)
 	w.must(err)
 	own := forked.Info().CurrentSnapshotID
 	w.about = ""
-	w.row("delete of the snapshot that a sandbox stands on", observed, "200", w.ask("DELETE", "/v2/sandboxes/snapshots/"+own, nil))
-	w.row("resume without it", observed, "410 snapshot_not_found", w.ask("GET", w.named(forked.Name(), "")+"&resume=true", nil))
+	w.row("delete of the snapshot that contains a sandbox's files", observed, "200", w.ask("DELETE", "/v2/sandboxes/snapshots/"+own, nil))
+	w.row("resume of a sandbox whose snapshot is deleted", observed, "410 snapshot_not_found", w.ask("GET", w.named(forked.Name(), "")+"&resume=true", nil))
 	_, err = w.client.Get(w.ctx, forked.Name(), nil)
-	w.row("… by the client", observed, "true", errors.Is(err, sandbox.ErrSnapshotNotFound))
+	w.row("the client's error about the deleted snapshot", observed, "true", errors.Is(err, sandbox.ErrSnapshotNotFound))
 }
 
 // from requests a sandbox from a snapshot, which the service should refuse.
@@ -500,35 +500,35 @@ func (w *walk) heirs(id string) *sandbox.Sandbox {
 	data, err := second.FS().ReadFile(w.ctx, "kept")
 	w.must(err)
 	w.about = ""
-	w.row("its file", observed, "kept", string(data))
+	w.row("a file of a sandbox from a snapshot", observed, "kept", string(data))
 	w.must(second.FS().WriteFile(w.ctx, "kept", []byte("more"), 0o644))
 	_, err = second.Stop(w.ctx, nil)
 	w.must(err)
 	fork := w.ask("POST", w.named(second.Name(), "/fork"), body{"name": w.prefix + "fork", "tags": tags})
 	w.row("fork", published, "200", fork)
 	w.about = "a fork's session has that snapshot"
-	w.row("the snapshot that its session is from", assumed, second.Info().CurrentSnapshotID, fork.at("session", "sourceSnapshotId"))
+	w.row("the source snapshot of a fork's session", assumed, second.Info().CurrentSnapshotID, fork.at("session", "sourceSnapshotId"))
 	w.about = "`PATCH` returns totals"
-	w.row("totals of its response", assumed, "", fork.at("sandbox", "totalDurationMs"))
+	w.row("totals in the response to a fork", assumed, "", fork.at("sandbox", "totalDurationMs"))
 	forked, err := w.client.Get(w.ctx, w.prefix+"fork", nil)
 	w.must(err)
 	data, err = forked.FS().ReadFile(w.ctx, "kept")
 	w.must(err)
 	w.about = ""
-	w.row("what the source's stop has saved", observed, "more", string(data))
+	w.row("a file of the fork that the source's stop has saved", observed, "more", string(data))
 	// A resume waits until the previous session has ended, and then contains its files.
 	w.must(second.FS().WriteFile(w.ctx, "kept", []byte("last"), 0o644))
 	_, err = second.Stop(w.ctx, &sandbox.StopOptions{NoWait: true})
 	w.must(err)
 	back := w.ask("GET", w.named(second.Name(), "")+"&resume=true", nil)
 	w.about = "422: resumes a stopping session"
-	w.row("resume while the session before stops", published, "200 running true", fmt.Sprint(back, " ", back.at("session", "status"), " ", back.at("resumed")))
+	w.row("resume while the previous session stops", published, "200 running true", fmt.Sprint(back, " ", back.at("session", "status"), " ", back.at("resumed")))
 	w.about = "3: starts by `resume=true`"
-	w.row("… which says so", published, "true", back.at("resumed"))
+	w.row("resumed in the response to this resume", published, "true", back.at("resumed"))
 	data, err = second.FS().ReadFile(w.ctx, "kept")
 	w.must(err)
 	w.about = "422: resumes a stopping session"
-	w.row("… its file", published, "last", string(data))
+	w.row("a file of the previous session after this resume", published, "last", string(data))
 	return forked
 }
 
@@ -542,13 +542,13 @@ func (w *walk) lostFiles() {
 		r := w.ask("GET", w.named(sb.Name(), ""), nil)
 		return fmt.Sprint(r, " ", r.at("sandbox", "status"))
 	}())
-	w.row("resume of a sandbox that is not persistent", observed, "400 snapshot_not_found", resume())
+	w.row("resume of an ephemeral sandbox", observed, "400 snapshot_not_found", resume())
 	w.must(sb.Update(w.ctx, &sandbox.UpdateOptions{Persistent: new(true)}))
 	w.about = "… 400 `bad_request` if it never had"
-	w.row("resume of one that never had a snapshot", assumed, "400 bad_request", resume())
+	w.row("resume of a sandbox without a snapshot", assumed, "400 bad_request", resume())
 	w.about = ""
-	w.row("delete", observed, "<nil>", sb.Delete(w.ctx, nil))
-	w.row("get after it", observed, "404 not_found", w.ask("GET", w.named(sb.Name(), ""), nil))
+	w.row("delete of a sandbox", observed, "<nil>", sb.Delete(w.ctx, nil))
+	w.row("get of a deleted sandbox", observed, "404 not_found", w.ask("GET", w.named(sb.Name(), ""), nil))
 }
 
 func (w *walk) drives() {
@@ -560,9 +560,9 @@ func (w *walk) drives() {
 	path := func(rest string) string { return w.named("drives/"+drive.Name(), rest) }
 	w.about = "… `GET` by name or ID"
 	w.row("a drive by its name", published, "true", w.ask("GET", path(""), nil).at("drive", "id") == drive.Info().ID)
-	w.row("… by its ID", published, "true", w.ask("GET", w.named("drives/"+drive.Info().ID, ""), nil).at("drive", "name") == drive.Name())
+	w.row("a drive by its ID", published, "true", w.ask("GET", w.named("drives/"+drive.Info().ID, ""), nil).at("drive", "name") == drive.Name())
 	w.about = "drives: get or create"
-	w.row("another region", published, "409 conflict",
+	w.row("create of an existing drive with another region", published, "409 conflict",
 		w.ask("POST", "/v2/sandboxes/drives/"+drive.Name(), body{"projectId": w.Credentials.ProjectID, "region": "sfo1"}))
 
 	mounts := map[string]sandbox.Mount{"/data": drive.Mount(sandbox.MountReadWrite)}
@@ -571,13 +571,13 @@ func (w *walk) drives() {
 	})
 	w.must(err)
 	w.about = "… deleting or mounting"
-	w.row("delete of a drive that is attached", assumed, "409 conflict", w.ask("DELETE", path(""), nil))
-	w.row("a second mount to write", assumed, "409 conflict", w.ask("POST", "/v3/sandboxes", body{
+	w.row("delete of an attached drive", assumed, "409 conflict", w.ask("DELETE", path(""), nil))
+	w.row("a second read-write mount", assumed, "409 conflict", w.ask("POST", "/v3/sandboxes", body{
 		"projectId": w.Credentials.ProjectID, "name": w.prefix + "refused", "tags": tags, "timeout": 60_000, "resources": body{"vcpus": 1},
 		"mounts": body{"/data": body{"drive": drive.Name(), "mode": "read-write"}},
 	}))
 	w.about = "… read-write in one session"
-	w.row("mounts that overlap", documented, "400", w.ask("POST", "/v3/sandboxes", body{
+	w.row("overlapping mounts", documented, "400", w.ask("POST", "/v3/sandboxes", body{
 		"projectId": w.Credentials.ProjectID, "name": w.prefix + "refused", "tags": tags, "timeout": 60_000, "resources": body{"vcpus": 1},
 		"mounts": body{"/data": body{"drive": drive.Name(), "mode": "snapshot"}, "/data/in": body{"drive": drive.Name(), "mode": "snapshot"}},
 	}).status)
@@ -593,11 +593,11 @@ func (w *walk) drives() {
 	w.row("fork of a drive", published, "201", copied)
 	w.about = "… a fork tells"
 	w.row("parent and root of a fork", published, drive.Info().ID+" "+drive.Info().ID, copied.at("drive", "parentDriveId")+" "+copied.at("drive", "rootDriveId"))
-	w.row("parent of a drive that is no fork", assumed, "", w.ask("GET", path(""), nil).at("drive", "parentDriveId"))
+	w.row("parent of a drive that is not a fork", assumed, "", w.ask("GET", path(""), nil).at("drive", "parentDriveId"))
 	w.about = "… `maxSizeBytes`"
 	w.row("size of a drive", published, fmt.Sprint(int64(1<<40)), copied.at("drive", "maxSizeBytes"))
 	w.about = "… the same below `/v1/drives`"
-	w.row("a drive by version 1", assumed, "200", w.ask("GET", strings.Replace(path(""), "/v2/sandboxes/drives/", "/v1/drives/", 1), nil))
+	w.row("a drive with version 1 of the API", assumed, "200", w.ask("GET", strings.Replace(path(""), "/v2/sandboxes/drives/", "/v1/drives/", 1), nil))
 	forked, err := w.client.Fork(w.ctx, sb.Name(), &sandbox.ForkOptions{AllowEmpty: true, Name: w.prefix + "heir", Tags: tags})
 	w.must(err)
 	w.about = "… a fork of a sandbox has only"
@@ -606,5 +606,5 @@ func (w *walk) drives() {
 	w.must(err)
 	data, err := forked.FS().ReadFile(w.ctx, "/data/file")
 	w.about = "… writes reach the drive"
-	w.row("what was written", documented, "written <nil>", fmt.Sprint(strings.TrimSpace(string(data)), " ", err))
+	w.row("the data that a sandbox has written to a drive", documented, "written <nil>", fmt.Sprint(strings.TrimSpace(string(data)), " ", err))
 }

@@ -228,7 +228,7 @@ func TestRequestsAreNotEchoed(t *testing.T) {
 			if name == "EnsureOptions" {
 				name = "StartOptions" // by which it starts
 			}
-			assert.Contains(t, calls, name, "it has what must not come back: add a call")
+			assert.Contains(t, calls, name, "these options contain secrets: add a call")
 		}
 	}
 	for way, quote := range map[string]func(text string) (*http.Response, error){
