@@ -160,11 +160,11 @@ func TestFileSizeUnknown(t *testing.T) {
 		kind, body string
 		fails      bool
 	}{
-		"the API permits no commands": {403, "application/json", `{"error":{"code":"forbidden","message":"not for you"}}`, false},
-		"the API refuses them":        {400, "application/json", `{"error":{"code":"bad_request","message":"no"}}`, false},
-		"there is no program stat":    {400, "application/json", `{"error":{"code":"executable_not_found","message":"stat"}}`, false},
-		"the page of a gateway":       {403, "text/html", `<html>blocked</html>`, true},
-		"an empty page":               {200, "text/html", ``, true},
+		"the credentials permit no commands": {403, "application/json", `{"error":{"code":"forbidden","message":"not for you"}}`, false},
+		"the API refuses the command":        {400, "application/json", `{"error":{"code":"bad_request","message":"no"}}`, false},
+		"the sandbox has no program stat":    {400, "application/json", `{"error":{"code":"executable_not_found","message":"stat"}}`, false},
+		"the page of a gateway":              {403, "text/html", `<html>blocked</html>`, true},
+		"an empty page":                      {200, "text/html", ``, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

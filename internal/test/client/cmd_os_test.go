@@ -130,9 +130,9 @@ func run(c anyCmd) cmdOutcome { return cmdOutcomeOf(nil, nil, c.Run()) }
 
 // programs are the programs that TestCmdLikeOSExec runs with both kinds of Cmd.
 var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
-	"nothing": func(t *testing.T, mk makeCmd) cmdOutcome { return run(mk(t.Context(), cmdFields{}, "true")) },
-	"exit 1":  func(t *testing.T, mk makeCmd) cmdOutcome { return run(mk(t.Context(), cmdFields{}, "false")) },
-	"exit 7 with both": func(t *testing.T, mk makeCmd) cmdOutcome {
+	"no output": func(t *testing.T, mk makeCmd) cmdOutcome { return run(mk(t.Context(), cmdFields{}, "true")) },
+	"exit 1":    func(t *testing.T, mk makeCmd) cmdOutcome { return run(mk(t.Context(), cmdFields{}, "false")) },
+	"exit 7 with output on both streams": func(t *testing.T, mk makeCmd) cmdOutcome {
 		var stdout, stderr bytes.Buffer
 		err := mk(t.Context(), cmdFields{stdout: &stdout, stderr: &stderr}, "sh", "-c", "echo out; echo err >&2; exit 7").Run()
 		return cmdOutcomeOf(stdout.Bytes(), stderr.Bytes(), err)
@@ -140,13 +140,13 @@ var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
 	"output": func(t *testing.T, mk makeCmd) cmdOutcome {
 		return output(mk(t.Context(), cmdFields{}, "printf", "%s|", "a b", "", "$HOME", "ü\n"))
 	},
-	"output keeps stderr in the error": func(t *testing.T, mk makeCmd) cmdOutcome {
+	"the error of Output contains stderr": func(t *testing.T, mk makeCmd) cmdOutcome {
 		return output(mk(t.Context(), cmdFields{}, "sh", "-c", "echo out; echo err >&2; exit 2"))
 	},
-	"long stderr is shortened": func(t *testing.T, mk makeCmd) cmdOutcome {
+	"the error of Output has a shortened stderr": func(t *testing.T, mk makeCmd) cmdOutcome {
 		return output(mk(t.Context(), cmdFields{}, "sh", "-c", "seq 1 30000 >&2; exit 2"))
 	},
-	"stderr that is collected is not in the error": func(t *testing.T, mk makeCmd) cmdOutcome {
+	"stderr with a writer is not in the error": func(t *testing.T, mk makeCmd) cmdOutcome {
 		var stderr bytes.Buffer
 		out, err := mk(t.Context(), cmdFields{stderr: &stderr}, "sh", "-c", "echo err >&2; exit 2").Output()
 		return cmdOutcomeOf(out, stderr.Bytes(), err)
@@ -167,7 +167,7 @@ var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
 		return cmdOutcomeOf(both.seen.Bytes(), nil, err)
 	},
 	"no program": func(t *testing.T, mk makeCmd) cmdOutcome { return run(mk(t.Context(), cmdFields{}, "")) },
-	"a program that is missing": func(t *testing.T, mk makeCmd) cmdOutcome {
+	"a missing program": func(t *testing.T, mk makeCmd) cmdOutcome {
 		return run(mk(t.Context(), cmdFields{}, "no-such-program"))
 	},
 	"environment": func(t *testing.T, mk makeCmd) cmdOutcome {
@@ -186,7 +186,7 @@ var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
 	"stdin of unknown length": func(t *testing.T, mk makeCmd) cmdOutcome {
 		return output(mk(t.Context(), cmdFields{stdin: oneByte{strings.NewReader("slowly\n")}}, "cat"))
 	},
-	"stdin that is empty": func(t *testing.T, mk makeCmd) cmdOutcome {
+	"empty stdin": func(t *testing.T, mk makeCmd) cmdOutcome {
 		return output(mk(t.Context(), cmdFields{stdin: strings.NewReader("")}, "wc", "-c"))
 	},
 	"no stdin": func(t *testing.T, mk makeCmd) cmdOutcome { return output(mk(t.Context(), cmdFields{}, "wc", "-c")) },
@@ -196,12 +196,12 @@ var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
 	"stdin that nobody reads": func(t *testing.T, mk makeCmd) cmdOutcome {
 		return output(mk(t.Context(), cmdFields{stdin: strings.NewReader(strings.Repeat("x", 1<<20))}, "echo", "done"))
 	},
-	"stdin that can't be read": func(t *testing.T, mk makeCmd) cmdOutcome {
+	"stdin whose Read fails": func(t *testing.T, mk makeCmd) cmdOutcome {
 		o := run(mk(t.Context(), cmdFields{stdin: io.MultiReader(strings.NewReader("a"), failingReader{})}, "cat"))
 		o.err = "" // os/exec words it differently
 		return o
 	},
-	"stdin that fails after the end": func(t *testing.T, mk makeCmd) cmdOutcome {
+	"stdin whose Read fails after the end": func(t *testing.T, mk makeCmd) cmdOutcome {
 		o := run(mk(t.Context(), cmdFields{stdin: lateFailingReader{}}, "true"))
 		o.err = "" // os/exec words it differently
 		return o
@@ -249,7 +249,7 @@ var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
 		require.NoError(t, c.Start())
 		return cmdOutcomeOf(nil, nil, c.Wait())
 	},
-	"stdin pipe of a command that ends while it is written": func(t *testing.T, mk makeCmd) cmdOutcome {
+	"stdin pipe of a command that ends during a write": func(t *testing.T, mk makeCmd) cmdOutcome {
 		c := mk(t.Context(), cmdFields{}, "sh", "-c", "head -c 1000 >/dev/null; exit 5")
 		in, err := c.StdinPipe()
 		require.NoError(t, err)
@@ -266,13 +266,13 @@ var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
 		assert.Error(t, <-done)
 		return cmdOutcomeOf(nil, nil, err)
 	},
-	"stdin that is copied of a command that ends early": func(t *testing.T, mk makeCmd) cmdOutcome {
+	"long stdin of a command that ends early": func(t *testing.T, mk makeCmd) cmdOutcome {
 		return output(mk(t.Context(), cmdFields{stdin: struct{ io.Reader }{strings.NewReader(strings.Repeat("x", 2<<20))}}, "head", "-c", "3"))
 	},
-	"stdin that is much": func(t *testing.T, mk makeCmd) cmdOutcome {
+	"long stdin": func(t *testing.T, mk makeCmd) cmdOutcome {
 		return output(mk(t.Context(), cmdFields{stdin: io.LimitReader(zeros{}, 2<<20)}, "wc", "-c"))
 	},
-	"a command that reads late": func(t *testing.T, mk makeCmd) cmdOutcome {
+	"long stdin of a command that reads late": func(t *testing.T, mk makeCmd) cmdOutcome {
 		return output(mk(t.Context(), cmdFields{stdin: struct{ io.Reader }{strings.NewReader(strings.Repeat("x", 300_000))}}, "sh", "-c", "sleep .3; wc -c"))
 	},
 	"stdout pipe that is closed early": func(t *testing.T, mk makeCmd) cmdOutcome {
@@ -308,18 +308,18 @@ var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
 		_, readErr := io.ReadAll(stdout)
 		return cmdOutcomeOf(nil, nil, errors.Join(err, readErr))
 	},
-	"a writer that fails": func(t *testing.T, mk makeCmd) cmdOutcome {
+	"a failing writer": func(t *testing.T, mk makeCmd) cmdOutcome {
 		return run(mk(t.Context(), cmdFields{stdout: failingWriter{}}, "echo", "x"))
 	},
-	"a writer that fails of a command that fails": func(t *testing.T, mk makeCmd) cmdOutcome {
+	"a failing writer of a failing command": func(t *testing.T, mk makeCmd) cmdOutcome {
 		return run(mk(t.Context(), cmdFields{stdout: failingWriter{}}, "sh", "-c", "echo x; exit 9"))
 	},
-	"context over before": func(t *testing.T, mk makeCmd) cmdOutcome {
+	"a context that has ended before the start": func(t *testing.T, mk makeCmd) cmdOutcome {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		return run(mk(ctx, cmdFields{}, "true"))
 	},
-	"context with a Cancel that asks": func(t *testing.T, mk makeCmd) cmdOutcome {
+	"a Cancel that sends SIGTERM": func(t *testing.T, mk makeCmd) cmdOutcome {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var c anyCmd
@@ -340,7 +340,7 @@ var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
 		defer cancel()
 		return cmdOutcomeOf(nil, nil, endedByCancel(ctx, t, mk, cancel, errOwn))
 	},
-	"a Cancel that finds the process done": func(t *testing.T, mk makeCmd) cmdOutcome {
+	"a Cancel that returns ErrProcessDone": func(t *testing.T, mk makeCmd) cmdOutcome {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		return cmdOutcomeOf(nil, nil, endedByCancel(ctx, t, mk, cancel, os.ErrProcessDone))
@@ -381,8 +381,8 @@ var programs = map[string]func(t *testing.T, mk makeCmd) cmdOutcome{
 // onlySlow lists the programs that need SANDBOX_SLOW=1, because other programs cover each
 // part of them.
 var onlySlow = []string{
-	"nothing", "exit 1", "stderr that is collected is not in the error", "stdin of a buffer", "stdin that is empty", "stdin and an exit code",
-	"stdin pipe of a command that ends while it is written", "stdin that is much", "a command that reads late", "a writer that fails",
+	"no output", "exit 1", "stderr with a writer is not in the error", "stdin of a buffer", "empty stdin", "stdin and an exit code",
+	"stdin pipe of a command that ends during a write", "long stdin", "long stdin of a command that reads late", "a failing writer",
 	"stdin pipe that is never written", "a Cancel that fails", "combined output", "stdin of unknown length",
 }
 

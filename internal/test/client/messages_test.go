@@ -58,8 +58,8 @@ func TestMessages(t *testing.T) {
 		"a missing snapshot": {func() error { _, err := c.GetSnapshot(t.Context(), "snap_none"); return err }, []string{`get snapshot "snap_none"`}},
 		"a subnet": {create(sandbox.CreateOptions{NetworkPolicy: &sandbox.NetworkPolicy{AllowSubnets: []string{"10.0.0.1"}}}),
 			[]string{`"10.0.0.1"`, "NetworkPolicy.AllowSubnets", "need a mask"}},
-		"a policy's field":   {parse(`{"alow":["x"]}`), []string{`network policy: unknown field "alow"`}},
-		"the API's own form": {parse(`{"mode":"custom","allowedDomains":["x"]}`), []string{"the API's own form", "allow and subnets"}},
+		"a policy's field":                {parse(`{"alow":["x"]}`), []string{`network policy: unknown field "alow"`}},
+		"a policy in the form of the API": {parse(`{"mode":"custom","allowedDomains":["x"]}`), []string{"the API's own form", "allow and subnets"}},
 		"a used-up plan": {func() error {
 			defer srv.Inject(sandboxtest.Fault{Operation: sandboxtest.CreateSandbox, Status: 402, Times: 1})()
 			return create(sandbox.CreateOptions{})()
@@ -81,7 +81,7 @@ func TestMessages(t *testing.T) {
 			_, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: "vercel.com/api"})
 			return err
 		}, []string{`"vercel.com/api"`, "https://vercel.com/api"}},
-		"a file of /sys, which says that it has more": {func() error {
+		"a reader that is shorter than its size": {func() error {
 			return sb.WriteFiles(t.Context(), []sandbox.File{{Path: "sub/short.txt", Reader: overstated{strings.NewReader("short")}}}, nil)
 		}, []string{`"sub/short.txt" ended after 5 of the 4096 bytes`}},
 		"a token": {func() error {

@@ -192,11 +192,11 @@ func TestCrossedAndUnreachable(t *testing.T) {
 		"a page": func() (*http.Response, error) {
 			return canned.Response(404, "text/html", strings.NewReader("<html>")), nil
 		},
-		"a bad gateway":  func() (*http.Response, error) { return canned.Response(502, "text/html", strings.NewReader("")), nil },
-		"no connection":  func() (*http.Response, error) { return nil, errReset },
-		"a stopped one":  func() (*http.Response, error) { return canned.JSON(410, `{"error":{"code":"sandbox_stopped"}}`), nil },
-		"no permission":  func() (*http.Response, error) { return canned.JSON(403, `{"error":{"code":"forbidden"}}`), nil },
-		"another's look": func() (*http.Response, error) { return canned.JSON(200, `{"command":{"id":"another"}}`), nil },
+		"a bad gateway":     func() (*http.Response, error) { return canned.Response(502, "text/html", strings.NewReader("")), nil },
+		"no connection":     func() (*http.Response, error) { return nil, errReset },
+		"a stopped session": func() (*http.Response, error) { return canned.JSON(410, `{"error":{"code":"sandbox_stopped"}}`), nil },
+		"no permission":     func() (*http.Response, error) { return canned.JSON(403, `{"error":{"code":"forbidden"}}`), nil },
+		"another command":   func() (*http.Response, error) { return canned.JSON(200, `{"command":{"id":"another"}}`), nil },
 	} {
 		gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 			switch {

@@ -109,11 +109,11 @@ func TestWaitLimits(t *testing.T) {
 // goroutine.
 func TestHookThatIgnoresItsEnd(t *testing.T) {
 	for name, hook := range map[string]func(sb *sandbox.Sandbox) error{
-		"waits for itself": func(outer *sandbox.Sandbox) error {
+		"the hook waits for itself": func(outer *sandbox.Sandbox) error {
 			_, err := outer.StartCommand(context.Background(), "hook", nil, nil)
 			return err
 		},
-		"leaves": func(*sandbox.Sandbox) error { runtime.Goexit(); return nil },
+		"the hook exits its goroutine": func(*sandbox.Sandbox) error { runtime.Goexit(); return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -51,10 +51,10 @@ var limits = []limit{
 	{"value of a tag", wire.MaxTagValue, wire.MaxTagValue + 1, func(n int) sandbox.CreateOptions {
 		return sandbox.CreateOptions{Tags: map[string]string{"k": text(n)}}
 	}, "tags", func(n int) any { return map[string]string{"k": text(n)} }, ""},
-	{"least key of a tag", 1, 0, func(n int) sandbox.CreateOptions {
+	{"shortest key of a tag", 1, 0, func(n int) sandbox.CreateOptions {
 		return sandbox.CreateOptions{Tags: map[string]string{text(n): ""}}
 	}, "tags", func(n int) any { return map[string]string{text(n): ""} }, ""},
-	{"least name of a variable", 1, 0, func(n int) sandbox.CreateOptions { return sandbox.CreateOptions{Env: sandbox.Env{text(n): "v"}} },
+	{"shortest name of a variable", 1, 0, func(n int) sandbox.CreateOptions { return sandbox.CreateOptions{Env: sandbox.Env{text(n): "v"}} },
 		"env", func(n int) any { return map[string]string{text(n): "v"} }, ""},
 	{"= in the name of a variable", 0, 1, func(n int) sandbox.CreateOptions {
 		return sandbox.CreateOptions{Env: sandbox.Env{"K" + strings.Repeat("=", n): "v"}}
@@ -70,8 +70,8 @@ var limits = []limit{
 	{"environment", wire.MaxEnv - len(`{"K":""}`), wire.MaxEnv, func(n int) sandbox.CreateOptions {
 		return sandbox.CreateOptions{Env: sandbox.Env{"K": strings.Repeat("v", n)}}
 	}, "env", func(n int) any { return map[string]string{"K": strings.Repeat("v", n)} }, ""},
-	{"least port", wire.MinPort, wire.MinPort - 1, port, "ports", onePort, ""},
-	{"greatest port", wire.MaxPort, wire.MaxPort + 1, port, "ports", onePort, ""},
+	{"lowest port", wire.MinPort, wire.MinPort - 1, port, "ports", onePort, ""},
+	{"highest port", wire.MaxPort, wire.MaxPort + 1, port, "ports", onePort, ""},
 	{"reserved port", wire.ReservedPort + 1, wire.ReservedPort, port, "ports", onePort, "the service may stop reserving it"},
 	// The service has accepted one port less than the maximum, and has responded to the
 	// maximum with status 500.
@@ -79,12 +79,12 @@ var limits = []limit{
 		"ports", func(n int) any { list, _ := numbered(n); return list }, ""},
 	{"odd vCPUs", 4, 3, vcpus, "resources", oneSize, ""},
 	{"most vCPUs", wire.MaxVCPUs, wire.MaxVCPUs + 2, vcpus, "resources", oneSize, "the plan's limit is lower"},
-	{"least timeout", int(wire.MinTimeout.Milliseconds()), int(wire.MinTimeout.Milliseconds()) - 1, timeout, "timeout", millis, ""},
+	{"shortest timeout", int(wire.MinTimeout.Milliseconds()), int(wire.MinTimeout.Milliseconds()) - 1, timeout, "timeout", millis, ""},
 	{"longest timeout", int(wire.MaxTimeout.Milliseconds()), int(wire.MaxTimeout.Milliseconds()) + 1, timeout, "timeout", millis, ""},
 	{"expiration", int(wire.MinExpiration.Milliseconds()), int(wire.MinExpiration.Milliseconds()) - 1, func(n int) sandbox.CreateOptions {
 		return sandbox.CreateOptions{SnapshotExpiration: time.Duration(n) * time.Millisecond}
 	}, "snapshotExpiration", millis, ""},
-	{"least kept snapshots", 1, -1, kept, "keepLastSnapshots", keptCount, ""},
+	{"fewest kept snapshots", 1, -1, kept, "keepLastSnapshots", keptCount, ""},
 	{"kept snapshots", wire.MaxKeptSnapshots, wire.MaxKeptSnapshots + 1, kept, "keepLastSnapshots", keptCount, ""},
 	{"mounts", wire.MaxMounts, wire.MaxMounts + 1, func(n int) sandbox.CreateOptions {
 		mounts := map[string]sandbox.Mount{}
@@ -177,21 +177,21 @@ func TestOtherLimitsAgree(t *testing.T) {
 		good, bad int
 		call      func(n int) error
 	}{
-		"command ID":           {wire.MaxCommandID, wire.MaxCommandID + 1, func(n int) error { return run(sandbox.CommandOptions{ID: strings.Repeat("i", n)}) }},
-		"a command's least":    {int(wire.MinCommandTimeout.Milliseconds()), int(wire.MinCommandTimeout.Milliseconds()) - 1, func(n int) error { return run(sandbox.CommandOptions{Timeout: time.Duration(n) * time.Millisecond}) }},
-		"a command's greatest": {int(wire.MaxCommandTimeout.Milliseconds()), int(wire.MaxCommandTimeout.Milliseconds()) + 1, func(n int) error { return run(sandbox.CommandOptions{Timeout: time.Duration(n) * time.Millisecond}) }},
+		"command ID":                   {wire.MaxCommandID, wire.MaxCommandID + 1, func(n int) error { return run(sandbox.CommandOptions{ID: strings.Repeat("i", n)}) }},
+		"minimum timeout of a command": {int(wire.MinCommandTimeout.Milliseconds()), int(wire.MinCommandTimeout.Milliseconds()) - 1, func(n int) error { return run(sandbox.CommandOptions{Timeout: time.Duration(n) * time.Millisecond}) }},
+		"maximum timeout of a command": {int(wire.MaxCommandTimeout.Milliseconds()), int(wire.MaxCommandTimeout.Milliseconds()) + 1, func(n int) error { return run(sandbox.CommandOptions{Timeout: time.Duration(n) * time.Millisecond}) }},
 		"= in the name of a command's variable": {0, 1, func(n int) error {
 			return run(sandbox.CommandOptions{Env: sandbox.Env{"K" + strings.Repeat("=", n): "v"}})
 		}},
-		"drive": {wire.MaxDriveName, wire.MaxDriveName + 1, func(n int) error {
+		"name of a drive": {wire.MaxDriveName, wire.MaxDriveName + 1, func(n int) error {
 			_, err := c.GetOrCreateDrive(t.Context(), strings.Repeat("d", n), nil)
 			return err
 		}},
-		"page": {wire.MaxPage, wire.MaxPage + 1, func(n int) error {
+		"limit of a page": {wire.MaxPage, wire.MaxPage + 1, func(n int) error {
 			_, err := c.ListPage(t.Context(), &sandbox.ListOptions{Limit: n})
 			return err
 		}},
-		"tree": {wire.MaxTreePage, wire.MaxTreePage + 1, func(n int) error {
+		"limit of a page of a tree": {wire.MaxTreePage, wire.MaxTreePage + 1, func(n int) error {
 			_, err := c.SnapshotTreePage(t.Context(), snapshot.ID(), &sandbox.SnapshotTreeOptions{Limit: n})
 			return err
 		}},

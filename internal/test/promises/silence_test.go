@@ -101,10 +101,10 @@ func TestStreamClosedByServer(t *testing.T) {
 		logs  []string // the responses, in order
 		fails bool
 	}{
-		"once":               {logs: []string{firstOutput + secondOutput, firstOutput + secondOutput}},
-		"again and again":    {logs: []string{firstOutput + closed}, fails: true},
-		"again with a gain":  {logs: []string{firstOutput + secondOutput + closed, firstOutput + secondOutput, firstOutput + secondOutput}},
-		"at once, and again": {logs: []string{closed}, fails: true},
+		"the stream is closed once":                   {logs: []string{firstOutput + secondOutput, firstOutput + secondOutput}},
+		"the stream is closed twice without progress": {logs: []string{firstOutput + closed}, fails: true},
+		"the stream is closed again after progress":   {logs: []string{firstOutput + secondOutput + closed, firstOutput + secondOutput, firstOutput + secondOutput}},
+		"the log is closed at once":                   {logs: []string{closed}, fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

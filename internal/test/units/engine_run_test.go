@@ -116,7 +116,7 @@ func TestWatchedRuns(t *testing.T) {
 		events map[string]time.Duration
 		check  func(t *testing.T, s *scriptedRun, res engine.Result)
 	}{
-		"it ends with its output": {
+		"the run ends when the output ends": {
 			tell:   func(s *scriptedRun) { s.exit, s.output, s.code = 2*time.Second, 2*time.Second, 3 },
 			after:  2 * time.Second,
 			events: map[string]time.Duration{"end": 2 * time.Second, "output": 2 * time.Second},
@@ -125,18 +125,18 @@ func TestWatchedRuns(t *testing.T) {
 				assert.False(t, res.Called || res.Overrun)
 			},
 		},
-		"the input is no longer delivered when the output has ended": {
+		"delivery of the input stops when the output has ended": {
 			tell:   func(s *scriptedRun) { s.run.Feed = forever },
 			events: map[string]time.Duration{"end": 0, "close input": 0},
 		},
-		"a reader that does not return is waited for": {
+		"the run waits for an input's Read that does not return": {
 			tell: func(s *scriptedRun) {
 				s.run.Feed = func(context.Context) error { time.Sleep(hour); return errFull }
 			},
 			after: hour,
 			check: func(t *testing.T, _ *scriptedRun, res engine.Result) { assert.Equal(t, errFull, res.Input) },
 		},
-		"but no longer than WaitDelay after the output": {
+		"the run waits for a Read at most WaitDelay after the output": {
 			tell: func(s *scriptedRun) {
 				s.run.WaitDelay = time.Second
 				s.run.Feed = func(context.Context) error { time.Sleep(hour); return nil }
@@ -144,7 +144,7 @@ func TestWatchedRuns(t *testing.T) {
 			after: time.Second,
 			check: func(t *testing.T, _ *scriptedRun, res engine.Result) { assert.True(t, res.Overrun) },
 		},
-		"nor when the context has ended": {
+		"the run does not wait for a Read after the end of the context": {
 			tell: func(s *scriptedRun) {
 				s.exit, s.output, s.dies = hour, hour, true
 				s.run.Feed = func(context.Context) error { time.Sleep(hour); return nil }
@@ -162,7 +162,7 @@ func TestWatchedRuns(t *testing.T) {
 			events: map[string]time.Duration{"kill": 0},
 			check:  func(t *testing.T, _ *scriptedRun, res engine.Result) { assert.ErrorIs(t, res.Input, errFull) },
 		},
-		"a reader's error does not": {
+		"an error of the input's Read does not kill the command": {
 			tell: func(s *scriptedRun) {
 				s.exit, s.output = hour, hour
 				s.run.Feed = func(context.Context) error { return errFull }
@@ -170,7 +170,7 @@ func TestWatchedRuns(t *testing.T) {
 			after:  hour,
 			events: map[string]time.Duration{"kill": -1},
 		},
-		"the end is reported although the output goes on": {
+		"the end is reported although the output continues": {
 			tell: func(s *scriptedRun) {
 				s.exit, s.output = time.Second, hour
 				waiting := make(chan struct{})
@@ -180,7 +180,7 @@ func TestWatchedRuns(t *testing.T) {
 			after:  hour,
 			events: map[string]time.Duration{"end": time.Second, "output": hour, "abandon": hour},
 		},
-		"children that hold the output are left after WaitDelay": {
+		"the output is abandoned after WaitDelay if children keep it open": {
 			tell:   func(s *scriptedRun) { s.exit, s.output, s.run.WaitDelay = time.Second, hour, 2*time.Second },
 			after:  3 * time.Second,
 			events: map[string]time.Duration{"end": time.Second, "close output": 3 * time.Second, "abandon": 3 * time.Second, "kill": -1},
@@ -189,7 +189,7 @@ func TestWatchedRuns(t *testing.T) {
 				assert.NoError(t, res.Stream)
 			},
 		},
-		"WaitDelay counts from when the caller waits": {
+		"WaitDelay begins when the caller waits": {
 			tell: func(s *scriptedRun) {
 				s.exit, s.output, s.run.WaitDelay = time.Second, hour, 2*time.Second
 				waiting := make(chan struct{})
@@ -200,7 +200,7 @@ func TestWatchedRuns(t *testing.T) {
 			events: map[string]time.Duration{"close output": 30*time.Minute + 3*time.Second},
 			check:  func(t *testing.T, _ *scriptedRun, res engine.Result) { assert.True(t, res.Overrun) },
 		},
-		"also for a reader that does not return": {
+		"WaitDelay begins when the caller waits, for a Read that does not return": {
 			tell: func(s *scriptedRun) {
 				s.run.WaitDelay = time.Second
 				s.run.Feed = func(context.Context) error { time.Sleep(hour); return nil }
@@ -211,7 +211,7 @@ func TestWatchedRuns(t *testing.T) {
 			after: 30*time.Minute + time.Second,
 			check: func(t *testing.T, _ *scriptedRun, res engine.Result) { assert.True(t, res.Overrun) },
 		},
-		"the context cancels": {
+		"the end of the context calls Cancel": {
 			tell: func(s *scriptedRun) {
 				s.exit, s.output, s.dies = hour, hour, true
 				s.run.Cancel = func() error { return s.run.Kill(nil) }
@@ -232,7 +232,7 @@ func TestWatchedRuns(t *testing.T) {
 			after:  35 * time.Second,
 			events: map[string]time.Duration{"kill": 30 * time.Second, "close output": 30 * time.Second, "abandon": 35 * time.Second},
 		},
-		"an abandoned command is told by its kill": {
+		"a kill ends a command that ignores Cancel": {
 			tell: func(s *scriptedRun) {
 				s.exit, s.output, s.dies, s.run.WaitDelay = hour, hour, true, time.Second
 				s.run.Cancel = func() error { return nil }
@@ -241,7 +241,7 @@ func TestWatchedRuns(t *testing.T) {
 			after:  time.Second,
 			events: map[string]time.Duration{"kill": time.Second, "end": time.Second},
 		},
-		"the output of a command that was killed is left to its children": {
+		"the output of a killed command is abandoned if children keep it open": {
 			tell: func(s *scriptedRun) {
 				s.exit, s.dies, s.run.WaitDelay = hour, true, time.Second
 				s.run.Copy = func(ctx context.Context) engine.Copied { <-ctx.Done(); return engine.Copied{Stream: ctx.Err()} }
@@ -251,7 +251,7 @@ func TestWatchedRuns(t *testing.T) {
 			events: map[string]time.Duration{"kill": time.Second, "end": time.Second, "abandon": time.Second},
 			check:  func(t *testing.T, _ *scriptedRun, res engine.Result) { assert.NoError(t, res.Stream) },
 		},
-		"also before the caller waits": {
+		"the output of a killed command is abandoned before the caller waits": {
 			tell: func(s *scriptedRun) {
 				s.exit, s.dies, s.run.WaitDelay, s.run.Waiting = hour, true, time.Second, make(chan struct{})
 				s.run.Copy = func(ctx context.Context) engine.Copied { <-ctx.Done(); return engine.Copied{Stream: ctx.Err()} }
@@ -261,7 +261,7 @@ func TestWatchedRuns(t *testing.T) {
 			after:  time.Second,
 			events: map[string]time.Duration{"kill": time.Second, "end": time.Second, "abandon": time.Second},
 		},
-		"an API that does not respond to Cancel is not waited for": {
+		"the run ends if the API does not respond to Cancel": {
 			tell: func(s *scriptedRun) {
 				s.exit, s.output = hour, hour
 				s.run.Cancel = func() error { time.Sleep(5 * time.Second); return errSilent }
@@ -275,7 +275,7 @@ func TestWatchedRuns(t *testing.T) {
 				assert.ErrorIs(t, err, context.Canceled)
 			},
 		},
-		"with WaitDelay it is": {
+		"with WaitDelay, the run continues if the API does not respond to Cancel": {
 			tell: func(s *scriptedRun) {
 				s.exit, s.output, s.run.WaitDelay = 7*time.Second, 7*time.Second, 10*time.Second
 				s.run.Cancel = func() error { time.Sleep(5 * time.Second); return errSilent }
@@ -283,7 +283,7 @@ func TestWatchedRuns(t *testing.T) {
 			},
 			after: 7 * time.Second,
 		},
-		"Cancel of a command that is over changes nothing": {
+		"Cancel of an ended command has no effect": {
 			tell: func(s *scriptedRun) {
 				s.exit, s.output = time.Second, time.Second
 				s.run.Cancel = func() error { return os.ErrProcessDone }
@@ -295,7 +295,7 @@ func TestWatchedRuns(t *testing.T) {
 				assert.NoError(t, s.run.Cancellation(res, func(err error) error { return err }))
 			},
 		},
-		"a Cancel that has not returned is waited for": {
+		"the run waits until Cancel has returned": {
 			tell: func(s *scriptedRun) {
 				s.run.Cancel = func() error { time.Sleep(2 * time.Second); return errFull }
 				s.exit, s.output = time.Second, time.Second
@@ -304,12 +304,12 @@ func TestWatchedRuns(t *testing.T) {
 			after: 2 * time.Second,
 			check: func(t *testing.T, _ *scriptedRun, res engine.Result) { assert.Equal(t, errFull, res.Canceled) },
 		},
-		"without Cancel and WaitDelay the context means nothing": {
+		"without Cancel and WaitDelay, the end of the context has no effect": {
 			tell:   func(s *scriptedRun) { s.exit, s.output = hour, hour; s.cancel() },
 			after:  hour,
 			events: map[string]time.Duration{"kill": -1, "close output": -1},
 		},
-		"output that is lost": {
+		"the output is lost": {
 			tell:  func(s *scriptedRun) { s.output, s.unreported = time.Second, true },
 			after: time.Second,
 			check: func(t *testing.T, _ *scriptedRun, res engine.Result) { assert.Equal(t, errSilent, res.Stream) },

@@ -60,7 +60,7 @@ func TestStartGivenUp(t *testing.T) {
 		late        time.Duration
 		killed      []string
 	}{
-		"nothing is known of it": {
+		"the client knows nothing about the command": {
 			start: func(req *http.Request) (*http.Response, error) {
 				<-req.Context().Done()
 				return nil, req.Context().Err()

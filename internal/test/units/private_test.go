@@ -26,16 +26,16 @@ func TestPrivateFolder(t *testing.T) {
 		root bool   // only root can create this
 		want string // the expected text in the error
 	}{
-		"missing":                {make: func(*testing.T, string) {}},
-		"its own, open to read":  {make: func(t *testing.T, path string) { folder(t, path, 0o755, "a") }},
-		"its own, shared, empty": {make: func(t *testing.T, path string) { folder(t, path, 0o777) }},
-		"its own, others could write": {
+		"missing":                     {make: func(*testing.T, string) {}},
+		"its own, readable by others": {make: func(t *testing.T, path string) { folder(t, path, 0o755, "a") }},
+		"its own, shared, empty":      {make: func(t *testing.T, path string) { folder(t, path, 0o777) }},
+		"its own, writable by others": {
 			make: func(t *testing.T, path string) { folder(t, path, 0o777, "token") }, want: "token",
 		},
-		"its own, the group could write": {
+		"its own, writable by the group": {
 			make: func(t *testing.T, path string) { folder(t, path, 0o770, "token") }, want: "token",
 		},
-		"a stranger's": {root: true, want: "not a directory of this user", make: func(t *testing.T, path string) {
+		"another user's": {root: true, want: "not a directory of this user", make: func(t *testing.T, path string) {
 			folder(t, path, 0o777)
 			require.NoError(t, os.Chown(path, stranger, stranger))
 		}},
