@@ -136,7 +136,7 @@ func TestCmdOfUser(t *testing.T) {
 	c := alice.CommandContext(t.Context(), "sh", "-c", `id -un; pwd; cat; ls -A /tmp | grep stdin`)
 	c.Stdin = strings.NewReader("in\n")
 	out, err := c.Output()
-	assert.EqualError(t, err, "exit status 1", "no input is left")
+	assert.EqualError(t, err, "exit status 1", "no file with the input remains")
 	assert.Equal(t, "alice\n"+alice.HomeDir()+"\nin\n", string(out))
 }
 

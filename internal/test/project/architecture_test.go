@@ -65,7 +65,7 @@ func TestImportRules(t *testing.T) {
 				imported = append(imported, short(path))
 			}
 		}
-		assert.ElementsMatch(t, imported, allowed[name], "the imports of %s are not those of its line in internal/test/project/testdata/imports.txt: change the import, or the line if the import is intended", name)
+		assert.ElementsMatch(t, imported, allowed[name], "the imports of %s differ from its line in internal/test/project/testdata/imports.txt: remove the import, or change the line if you need the import", name)
 		delete(allowed, name)
 	}
 	assert.Empty(t, allowed, "internal/test/project/testdata/imports.txt lists packages that don't exist: remove their lines")
@@ -73,6 +73,6 @@ func TestImportRules(t *testing.T) {
 	sum, err := os.ReadFile("go.sum")
 	require.NoError(t, err)
 	for _, heavy := range []string{"go.temporal.io/", "github.com/spf13/cobra", "github.com/modelcontextprotocol/"} {
-		assert.NotContains(t, string(sum), heavy, "everybody who imports the client would load it: it belongs into a module of its own")
+		assert.NotContains(t, string(sum), heavy, "each program that imports the client would load it: move the code that needs it to another module")
 	}
 }

@@ -103,7 +103,7 @@ func TestDocs(t *testing.T) {
 			if strings.Contains(p.code, `"python3"`) {
 				needs.Programs(t, "python3")
 			}
-			require.NotEmpty(t, p.output, "the document shows no output of this program: put it into a block behind the program")
+			require.NotEmpty(t, p.output, "the document lacks the output of this program: add a block with the output after the program")
 			srv := sandboxtest.New(t, nil)
 			if strings.Contains(p.code, "Ports:") && !srv.Enforces().Policies { // ports are the machine's, unless sandboxes have networks of their own
 				needs.Missing(t, "sandboxes with networks of their own, so that no other program uses the port")
@@ -115,7 +115,7 @@ func TestDocs(t *testing.T) {
 			cmd.Stderr = &stderr
 			out, err := cmd.Output()
 			require.NoError(t, err, "%s", &stderr)
-			assert.Equal(t, varying(p.output), varying(string(out)), "the document shows another output than the program prints: correct either")
+			assert.Equal(t, varying(p.output), varying(string(out)), "the output in the document differs from the program's: correct the document or the program")
 		})
 	}
 }
@@ -125,7 +125,7 @@ func run(t *testing.T, dir, name string, args ...string) {
 	cmd := exec.CommandContext(t.Context(), name, args...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=", "GOWORK=off")
 	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "a block of Go in a document does not compile; the name of the file below says in which document, and which block from 0 on:\n%s", out)
+	require.NoError(t, err, "a block of Go in a document does not compile; the file name below contains the document and the number of the block, from 0:\n%s", out)
 }
 
 var (
@@ -232,7 +232,7 @@ func TestDocsLinks(t *testing.T) {
 	}
 	assert.Greater(t, links, 50)
 	for _, page := range pages(t) {
-		assert.True(t, linked[page] || page == filepath.Join("docs", "README.md"), "%s is not in docs/README.md, where people look for it: add a line", page)
+		assert.True(t, linked[page] || page == filepath.Join("docs", "README.md"), "docs/README.md does not link to %s: add a line", page)
 	}
 }
 

@@ -59,10 +59,10 @@ func TestImporter(t *testing.T) {
 		"github.com/go-vercel/sandbox", "github.com/gofrs/flock", "github.com/google/go-querystring",
 		"github.com/hashicorp/go-cleanhttp", "github.com/hashicorp/go-retryablehttp", "github.com/klauspost/compress",
 		"golang.org/x/sys", "golang.org/x/term",
-	}, slices.Compact(modules), "the README says how many modules a program links: change it, or import the new one where it is used alone")
+	}, slices.Compact(modules), "the README says how many modules a program links: change the README, or import the new module only in packages that the client does not import")
 	for _, heavy := range []string{"github.com/coder/websocket", "github.com/creack/pty", "github.com/go-jose/go-jose/v4", "github.com/stretchr/testify/assert", "testing",
 		"github.com/go-vercel/sandbox/sandboxtest"} {
-		assert.False(t, slices.Contains(deps, heavy), "everybody who imports the client would link %s: import it where it is used alone", heavy)
+		assert.False(t, slices.Contains(deps, heavy), "each program that imports the client would link %s: import it only in packages that the client does not import", heavy)
 	}
 }
 
@@ -91,5 +91,5 @@ func TestModulesOfAdopters(t *testing.T) {
 		used = append(used, strings.TrimPrefix(strings.Fields(line)[0], "github.com/"))
 	}
 	slices.Sort(used)
-	assert.ElementsMatch(t, slices.Compact(used), listed, "docs/maintainers/architecture.md, Modules of an adopter, has not the modules of go.sum: say who imports the new one, and whether it can go")
+	assert.ElementsMatch(t, slices.Compact(used), listed, "the table in docs/maintainers/architecture.md, Modules of an adopter, differs from go.sum: add or remove a row")
 }

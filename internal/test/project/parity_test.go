@@ -44,7 +44,7 @@ func TestParity(t *testing.T) {
 	for _, note := range notes {
 		for _, s := range noted.FindAllString(note, -1) {
 			name := strings.Trim(s, "`")
-			assert.True(t, symbols[name] || s != name && members[name], "testdata/parity.tsv names %s in a note, which is not a Go symbol: correct the note: %s", name, note)
+			assert.True(t, symbols[name] || s != name && members[name], "a note in testdata/parity.tsv names %s, but this is not a Go symbol: correct the note: %s", name, note)
 		}
 	}
 	for member, row := range rows {
@@ -52,7 +52,7 @@ func TestParity(t *testing.T) {
 			if strings.HasPrefix(s, "context.") || strings.HasPrefix(s, "io.") || strings.HasPrefix(s, "errors.") {
 				continue
 			}
-			assert.True(t, symbols[s], "testdata/parity.tsv names %s, for %s, which is not a Go symbol: name the one that does the same now", s, member)
+			assert.True(t, symbols[s], "testdata/parity.tsv names %s for %s, but this is not a Go symbol: name the symbol that does the same", s, member)
 		}
 	}
 
@@ -80,11 +80,11 @@ func TestParity(t *testing.T) {
 	}
 	require.Greater(t, len(members), 200, "the declarations were not understood")
 	for m := range members {
-		assert.Contains(t, rows, m, "testdata/parity.tsv has no row for %s: add one, with the Go symbols that do the same, or with none and a note that says why", m)
+		assert.Contains(t, rows, m, "testdata/parity.tsv has no row for %s: add one with the Go symbols that do the same, or with a note that explains why there is none", m)
 	}
 	for m := range rows {
 		if newer, ok := strings.CutPrefix(m, "newer: "); ok {
-			assert.False(t, members[newer], "testdata/parity.tsv has %s among what is newer than the declarations, which have it: remove \"newer: \"", newer)
+			assert.False(t, members[newer], "testdata/parity.tsv marks %s as newer than the declarations, but they contain it: remove \"newer: \"", newer)
 			continue
 		}
 		assert.True(t, members[m], "testdata/parity.tsv has a row for %s, which the official SDK does not have: remove it", m)

@@ -12,10 +12,10 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 )
 
-// asked is a transport that refuses all requests and records their paths.
-type asked struct{ paths []string }
+// pathRecorder is a transport that refuses all requests and records their paths.
+type pathRecorder struct{ paths []string }
 
-func (a *asked) RoundTrip(r *http.Request) (*http.Response, error) {
+func (a *pathRecorder) RoundTrip(r *http.Request) (*http.Response, error) {
 	a.paths = append(a.paths, r.URL.EscapedPath())
 	return &http.Response{
 		StatusCode: http.StatusNotFound, Header: http.Header{"Content-Type": {"application/json"}},
@@ -35,7 +35,7 @@ func FuzzHandleJSON(f *testing.F) {
 	f.Add(`{"snapshot":{"id":"snap_1","sourceSessionId":"sbx_1","status":"created","sizeBytes":110,"expiresAt":1797884481935}}`)
 	f.Add(`{"snapshot":{"id":"tree"}}`)
 	f.Add(`null`)
-	transport := &asked{}
+	transport := &pathRecorder{}
 	client, err := sandbox.NewClient(&sandbox.ClientOptions{
 		BaseURL: "https://vercel.com/api", HTTPClient: &http.Client{Transport: transport}, MaxRetries: -1,
 		Credentials: auth.Static(auth.Credentials{Token: "fuzz-token", TeamID: "team", ProjectID: "prj"}),

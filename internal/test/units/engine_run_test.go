@@ -111,13 +111,13 @@ func TestWatchedRuns(t *testing.T) {
 	const hour = time.Hour
 	forever := func(ctx context.Context) error { <-ctx.Done(); return nil }
 	for name, tc := range map[string]struct {
-		tell   func(s *scriptedRun)
+		setup  func(s *scriptedRun)
 		after  time.Duration // the duration of the whole run
 		events map[string]time.Duration
 		check  func(t *testing.T, s *scriptedRun, res engine.Result)
 	}{
 		"the run ends when the output ends": {
-			tell:   func(s *scriptedRun) { s.exit, s.output, s.code = 2*time.Second, 2*time.Second, 3 },
+			setup:  func(s *scriptedRun) { s.exit, s.output, s.code = 2*time.Second, 2*time.Second, 3 },
 			after:  2 * time.Second,
 			events: map[string]time.Duration{"end": 2 * time.Second, "output": 2 * time.Second},
 			check: func(t *testing.T, _ *scriptedRun, res engine.Result) {
@@ -126,18 +126,18 @@ func TestWatchedRuns(t *testing.T) {
 			},
 		},
 		"delivery of the input stops when the output has ended": {
-			tell:   func(s *scriptedRun) { s.run.Feed = forever },
+			setup:  func(s *scriptedRun) { s.run.Feed = forever },
 			events: map[string]time.Duration{"end": 0, "close input": 0},
 		},
 		"the run waits for an input's Read that does not return": {
-			tell: func(s *scriptedRun) {
+			setup: func(s *scriptedRun) {
 				s.run.Feed = func(context.Context) error { time.Sleep(hour); return errFull }
 			},
 			after: hour,
 			check: func(t *testing.T, _ *scriptedRun, res engine.Result) { assert.Equal(t, errFull, res.Input) },
 		},
 		"the run waits for a Read at most WaitDelay after the output": {
-			tell: func(s *scriptedRun) {
+			setup: func(s *scriptedRun) {
 				s.run.WaitDelay = time.Second
 				s.run.Feed = func(context.Context) error { time.Sleep(hour); return nil }
 			},
@@ -145,7 +145,7 @@ func TestWatchedRuns(t *testing.T) {
 			check: func(t *testing.T, _ *scriptedRun, res engine.Result) { assert.True(t, res.Overrun) },
 		},
 		"the run does not wait for a Read after the end of the context": {
-			tell: func(s *scriptedRun) {
+			setup: func(s *scriptedRun) {
 				s.exit, s.output, s.dies = hour, hour, true
 				s.run.Feed = func(context.Context) error { time.Sleep(hour); return nil }
 				s.run.Cancel = func() error { return s.run.Kill(nil) }
@@ -155,7 +155,7 @@ func TestWatchedRuns(t *testing.T) {
 			events: map[string]time.Duration{"kill": time.Second},
 		},
 		"input that can't be delivered kills the command": {
-			tell: func(s *scriptedRun) {
+			setup: func(s *scriptedRun) {
 				s.exit, s.output, s.dies = hour, hour, true
 				s.run.Feed = func(context.Context) error { return &engine.InputError{Err: errFull} }
 			},
@@ -163,7 +163,7 @@ func TestWatchedRuns(t *testing.T) {
 			check:  func(t *testing.T, _ *scriptedRun, res engine.Result) { assert.ErrorIs(t, res.Input, errFull) },
 		},
 		"an error of the input's Read does not kill the command": {
-			tell: func(s *scriptedRun) {
+			setup: func(s *scriptedRun) {
 				s.exit, s.output = hour, hour
 				s.run.Feed = func(context.Context) error { return errFull }
 			},
@@ -171,7 +171,7 @@ func TestWatchedRuns(t *testing.T) {
 			events: map[string]time.Duration{"kill": -1},
 		},
 		"the end is reported although the output continues": {
-			tell: func(s *scriptedRun) {
+			setup: func(s *scriptedRun) {
 				s.exit, s.output = time.Second, hour
 				waiting := make(chan struct{})
 				close(waiting)
@@ -181,7 +181,7 @@ func TestWatchedRuns(t *testing.T) {
 			events: map[string]time.Duration{"end": time.Second, "output": hour, "abandon": hour},
 		},
 		"the output is abandoned after WaitDelay if children keep it open": {
-			tell:   func(s *scriptedRun) { s.exit, s.output, s.run.WaitDelay = time.Second, hour, 2*time.Second },
+			setup:  func(s *scriptedRun) { s.exit, s.output, s.run.WaitDelay = time.Second, hour, 2*time.Second },
 			after:  3 * time.Second,
 			events: map[string]time.Duration{"end": time.Second, "close output": 3 * time.Second, "abandon": 3 * time.Second, "kill": -1},
 			check: func(t *testing.T, _ *scriptedRun, res engine.Result) {
@@ -190,7 +190,7 @@ func TestWatchedRuns(t *testing.T) {
 			},
 		},
 		"WaitDelay begins when the caller waits": {
-			tell: func(s *scriptedRun) {
+			setup: func(s *scriptedRun) {
 				s.exit, s.output, s.run.WaitDelay = time.Second, hour, 2*time.Second
 				waiting := make(chan struct{})
 				s.run.Waiting = waiting
@@ -201,7 +201,7 @@ func TestWatchedRuns(t *testing.T) {
 			check:  func(t *testing.T, _ *scriptedRun, res engine.Result) { assert.True(t, res.Overrun) },
 		},
 		"WaitDelay begins when the caller waits, for a Read that does not return": {
-			tell: func(s *scriptedRun) {
+			setup: func(s *scriptedRun) {
 				s.run.WaitDelay = time.Second
 				s.run.Feed = func(context.Context) error { time.Sleep(hour); return nil }
 				waiting := make(chan struct{})
@@ -212,7 +212,7 @@ func TestWatchedRuns(t *testing.T) {
 			check: func(t *testing.T, _ *scriptedRun, res engine.Result) { assert.True(t, res.Overrun) },
 		},
 		"the end of the context calls Cancel": {
-			tell: func(s *scriptedRun) {
+			setup: func(s *scriptedRun) {
 				s.exit, s.output, s.dies = hour, hour, true
 				s.run.Cancel = func() error { return s.run.Kill(nil) }
 				time.AfterFunc(time.Second, s.cancel)
@@ -224,7 +224,7 @@ func TestWatchedRuns(t *testing.T) {
 			},
 		},
 		"a command that ignores Cancel is killed, and abandoned if it does not die": {
-			tell: func(s *scriptedRun) {
+			setup: func(s *scriptedRun) {
 				s.exit, s.output = hour, hour
 				s.run.Cancel = func() error { return nil }
 				s.cancel()
@@ -233,7 +233,7 @@ func TestWatchedRuns(t *testing.T) {
 			events: map[string]time.Duration{"kill": 30 * time.Second, "close output": 30 * time.Second, "abandon": 35 * time.Second},
 		},
 		"a kill ends a command that ignores Cancel": {
-			tell: func(s *scriptedRun) {
+			setup: func(s *scriptedRun) {
 				s.exit, s.output, s.dies, s.run.WaitDelay = hour, hour, true, time.Second
 				s.run.Cancel = func() error { return nil }
 				s.cancel()
@@ -242,7 +242,7 @@ func TestWatchedRuns(t *testing.T) {
 			events: map[string]time.Duration{"kill": time.Second, "end": time.Second},
 		},
 		"the output of a killed command is abandoned if children keep it open": {
-			tell: func(s *scriptedRun) {
+			setup: func(s *scriptedRun) {
 				s.exit, s.dies, s.run.WaitDelay = hour, true, time.Second
 				s.run.Copy = func(ctx context.Context) engine.Copied { <-ctx.Done(); return engine.Copied{Stream: ctx.Err()} }
 				s.cancel()
@@ -252,7 +252,7 @@ func TestWatchedRuns(t *testing.T) {
 			check:  func(t *testing.T, _ *scriptedRun, res engine.Result) { assert.NoError(t, res.Stream) },
 		},
 		"the output of a killed command is abandoned before the caller waits": {
-			tell: func(s *scriptedRun) {
+			setup: func(s *scriptedRun) {
 				s.exit, s.dies, s.run.WaitDelay, s.run.Waiting = hour, true, time.Second, make(chan struct{})
 				s.run.Copy = func(ctx context.Context) engine.Copied { <-ctx.Done(); return engine.Copied{Stream: ctx.Err()} }
 				s.run.Cancel = func() error { return nil }
@@ -262,7 +262,7 @@ func TestWatchedRuns(t *testing.T) {
 			events: map[string]time.Duration{"kill": time.Second, "end": time.Second, "abandon": time.Second},
 		},
 		"the run ends if the API does not respond to Cancel": {
-			tell: func(s *scriptedRun) {
+			setup: func(s *scriptedRun) {
 				s.exit, s.output = hour, hour
 				s.run.Cancel = func() error { time.Sleep(5 * time.Second); return errSilent }
 				s.cancel()
@@ -276,7 +276,7 @@ func TestWatchedRuns(t *testing.T) {
 			},
 		},
 		"with WaitDelay, the run continues if the API does not respond to Cancel": {
-			tell: func(s *scriptedRun) {
+			setup: func(s *scriptedRun) {
 				s.exit, s.output, s.run.WaitDelay = 7*time.Second, 7*time.Second, 10*time.Second
 				s.run.Cancel = func() error { time.Sleep(5 * time.Second); return errSilent }
 				s.cancel()
@@ -284,7 +284,7 @@ func TestWatchedRuns(t *testing.T) {
 			after: 7 * time.Second,
 		},
 		"Cancel of an ended command has no effect": {
-			tell: func(s *scriptedRun) {
+			setup: func(s *scriptedRun) {
 				s.exit, s.output = time.Second, time.Second
 				s.run.Cancel = func() error { return os.ErrProcessDone }
 				s.cancel()
@@ -296,7 +296,7 @@ func TestWatchedRuns(t *testing.T) {
 			},
 		},
 		"the run waits until Cancel has returned": {
-			tell: func(s *scriptedRun) {
+			setup: func(s *scriptedRun) {
 				s.run.Cancel = func() error { time.Sleep(2 * time.Second); return errFull }
 				s.exit, s.output = time.Second, time.Second
 				s.cancel()
@@ -305,12 +305,12 @@ func TestWatchedRuns(t *testing.T) {
 			check: func(t *testing.T, _ *scriptedRun, res engine.Result) { assert.Equal(t, errFull, res.Canceled) },
 		},
 		"without Cancel and WaitDelay, the end of the context has no effect": {
-			tell:   func(s *scriptedRun) { s.exit, s.output = hour, hour; s.cancel() },
+			setup:  func(s *scriptedRun) { s.exit, s.output = hour, hour; s.cancel() },
 			after:  hour,
 			events: map[string]time.Duration{"kill": -1, "close output": -1},
 		},
 		"the output is lost": {
-			tell:  func(s *scriptedRun) { s.output, s.unreported = time.Second, true },
+			setup: func(s *scriptedRun) { s.output, s.unreported = time.Second, true },
 			after: time.Second,
 			check: func(t *testing.T, _ *scriptedRun, res engine.Result) { assert.Equal(t, errSilent, res.Stream) },
 		},
@@ -320,7 +320,7 @@ func TestWatchedRuns(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newScriptedRun()
 				defer s.cancel()
-				tc.tell(s)
+				tc.setup(s)
 				res := s.run.Supervise()
 				assert.Equal(t, tc.after, time.Since(s.at))
 				for event, at := range tc.events {
