@@ -59,7 +59,8 @@ func main() {
 			}
 		case e.Action == "fail" && e.Test == "":
 			fmt.Printf("FAIL %-70s %6.1fs\n", e.Package, e.Elapsed)
-			// A package can fail without a failed test: by a panic, a leaked goroutine or a timeout.
+			// A package can fail without a failed test: by a panic, a leaked goroutine or a
+			// timeout.
 			if !slices.ContainsFunc(failed, func(f test) bool { return f.pkg == e.Package }) {
 				failed = append(failed, at)
 			}

@@ -45,7 +45,8 @@ func TestPlainRefusal(t *testing.T) {
 	}
 }
 
-// TestCallersRedirects: the client follows a redirect only if the CheckRedirect of the caller's HTTP client permits it.
+// TestCallersRedirects: the client follows a redirect only if the CheckRedirect of the
+// caller's HTTP client permits it.
 func TestCallersRedirects(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { // because of the pauses between retries

@@ -59,7 +59,8 @@ func TestErrRefused(t *testing.T) {
 	assert.NotErrorIs(t, &sandbox.StreamError{Code: "stream_lost", CommandID: "cmd_1"}, sandbox.ErrStopped)
 }
 
-// TestErrorClasses: each error has one class, which is environment, plan, rate, caller or service.
+// TestErrorClasses: each error has one class, which is environment, plan, rate, caller or
+// service.
 func TestErrorClasses(t *testing.T) {
 	t.Parallel()
 	classes := map[string][]error{

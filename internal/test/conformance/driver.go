@@ -20,7 +20,8 @@ import (
 	"github.com/go-vercel/sandbox/proxy"
 )
 
-// pipes is a listener for connections in memory. Real connections would stop the clock of a synctest bubble.
+// pipes is a listener for connections in memory. Real connections would stop the clock of a
+// synctest bubble.
 type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}

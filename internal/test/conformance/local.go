@@ -112,7 +112,8 @@ func init() {
 
 type groupArgs struct{ Username, Groupname string }
 
-// groupOp returns an operation that changes a user's groups. In JavaScript, a sandbox also has these methods.
+// groupOp returns an operation that changes a user's groups. In JavaScript, a sandbox also
+// has these methods.
 func groupOp(do func(u *sandbox.User, ctx context.Context, group string) error) func(*call) (any, error) {
 	return op(func(c *call, sb *sandbox.Sandbox, a groupArgs) (any, error) {
 		u, err := sb.AsUser(a.Username)

@@ -159,7 +159,8 @@ func withoutRoot(e *Entry, _ []object) []*Entry {
 	return []*Entry{e.with(func(body object) { delete(body, "cwd") }), e}
 }
 
-// startOnly is for commands with writers. With this SDK, the response to the start contains their output.
+// startOnly is for commands with writers. With this SDK, the response to the start contains
+// their output.
 func startOnly(e *Entry, steps []object) []*Entry {
 	words := e.commandLine()
 	body, _ := e.jsonBody()
@@ -231,7 +232,8 @@ func (r *reading) response(ex *Exchange) *Exchange {
 	case slices.Contains(r.rules, "directory-in-one-listing") && ex.NDJSON != nil:
 		now.NDJSON = relist(r.commandLine()[0], ex.NDJSON)
 	case slices.Contains(r.rules, "started-with-its-output") && present(ex.JSON) && ex.Status < 300:
-		// Send a stream that breaks after the command's record. This SDK then reads the output from the log.
+		// Send a stream that breaks after the command's record. This SDK then reads the
+		// output from the log.
 		now.NDJSON, now.JSON = []json.RawMessage{ex.JSON}, nil
 	}
 	return now

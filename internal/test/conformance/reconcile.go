@@ -217,7 +217,8 @@ func (s *Scenario) given() object {
 	return teams
 }
 
-// restoreCredentials restores the caller's credentials that the official SDK has replaced in its requests.
+// restoreCredentials restores the caller's credentials that the official SDK has replaced
+// in its requests.
 func (x *ruleApplier) restoreCredentials() {
 	given := object{}
 	for token, team := range x.played.scenario.given() {

@@ -132,7 +132,8 @@ func TestListingIsSorted(t *testing.T) {
 	}
 }
 
-// TestRefusals: this SDK may refuse a call only if the API does, in the recording or by its limits.
+// TestRefusals: this SDK may refuse a call only if the API does, in the recording or by its
+// limits.
 func TestRefusals(t *testing.T) {
 	for _, tt := range []struct{ op, args, result, rule string }{
 		{"create", `{"ports":[80]}`, `{"value":null}`, asByTheAPI},

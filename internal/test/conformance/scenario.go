@@ -32,7 +32,8 @@ type Scenario struct {
 	Server      []Exchange                 `json:"server"`
 }
 
-// anyOrder reports whether calls run at the same time, so that their requests have no fixed order.
+// anyOrder reports whether calls run at the same time, so that their requests have no fixed
+// order.
 func (s *Scenario) anyOrder() bool { return s.Order == "any" }
 
 // TokenSpec describes the claims of a token. ExpIn is its lifetime.

@@ -129,7 +129,8 @@ func (s *Suite) judge(want Recording, played *Played) Outcome {
 	return Outcome{Outcome: Failed, Difference: cmp.Or(difference, "not requested: "+strings.Join(played.Unused, "; "))}
 }
 
-// judgeDeparture compares the requests and results with this project's own recording, without rules.
+// judgeDeparture compares the requests and results with this project's own recording,
+// without rules.
 func (s *Suite) judgeDeparture(js Recording, dep *Departure, played *Played) Outcome {
 	failed := func(format string, args ...any) Outcome {
 		return Outcome{Outcome: Failed, Difference: fmt.Sprintf(format, args...)}

@@ -143,7 +143,8 @@ func (w *world) changed(changes map[string]func(string) string, known bool) {
 	}
 }
 
-// reread replaces a file's history by its present content, after an operation that may leave any content.
+// reread replaces a file's history by its present content, after an operation that may
+// leave any content.
 func (w *world) reread(name string) error {
 	if w.hasHappened(Deleted) {
 		return nil

@@ -93,7 +93,8 @@ func (c Class) fits(req *http.Request) bool {
 	return false
 }
 
-// Credentials fails once if the fault is Missing, as if another program replaces the token's file.
+// Credentials fails once if the fault is Missing, as if another program replaces the
+// token's file.
 func (n *network) Credentials(context.Context) (auth.Credentials, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -290,7 +291,8 @@ func (n *network) page(s *activeFault, req *http.Request) (*http.Response, error
 	return respond(req, p.status, p.kind, p.body)
 }
 
-// mislead delivers a request late or twice, or returns the response that belongs to another request.
+// mislead delivers a request late or twice, or returns the response that belongs to another
+// request.
 func (n *network) mislead(s *activeFault, req *http.Request) (*http.Response, error) {
 	var body []byte
 	if req.Body != nil {

@@ -113,7 +113,8 @@ func Ask(ctx context.Context, s Service) (*Report, error) {
 	return w.report, ctx.Err()
 }
 
-// walk asks the questions in steps, during the life of a sandbox. If a step fails, the next one runs anyway.
+// walk asks the questions in steps, during the life of a sandbox. If a step fails, the next
+// one runs anyway.
 type walk struct {
 	Service
 	ctx    context.Context

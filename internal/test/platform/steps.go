@@ -397,7 +397,8 @@ func (w *walk) policy() {
 	}
 	w.about = "impossible names in policies"
 	w.row("the domain a..b", assumed, "400", set(body{"allow": []string{"a..b"}}).status)
-	// Ask whether the service accepts rules in the field "allow", and how it refuses an invalid one.
+	// Ask whether the service accepts rules in the field "allow", and how it refuses an
+	// invalid one.
 	rule := func(match body) body {
 		return body{"allow": body{"a.example": []body{{"match": match, "transform": []body{{"headers": body{"x-a": "b"}}}}}}}
 	}
@@ -489,7 +490,8 @@ func (w *walk) from(snapshot string, more body) reply {
 	return w.ask("POST", "/v3/sandboxes", params)
 }
 
-// heirs asks about a sandbox from a snapshot and about the fork of this sandbox. It returns the fork.
+// heirs asks about a sandbox from a snapshot and about the fork of this sandbox. It returns
+// the fork.
 func (w *walk) heirs(id string) *sandbox.Sandbox {
 	second, err := w.client.Create(w.ctx, &sandbox.CreateOptions{
 		Name: w.prefix + "second", VCPUs: 1, Timeout: time.Minute, Tags: tags, Source: sandbox.SnapshotSource{SnapshotID: id}, SnapshotExpiration: 24 * time.Hour,

@@ -22,7 +22,8 @@ import (
 var (
 	// goBlock matches a block of Go, and the block with its output if one follows.
 	goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$(?:\n\n^```\n(.*?)^```$)?")
-	// imports maps the names of packages that a fragment may use without importing them to their paths.
+	// imports maps the names of packages that a fragment may use without importing them to
+	// their paths.
 	imports = map[string]string{
 		"context": "context", "errors": "errors", "fmt": "fmt", "io": "io", "fs": "io/fs", "json": "encoding/json", "log": "log",
 		"http": "net/http", "httputil": "net/http/httputil", "url": "net/url", "os": "os", "regexp": "regexp", "slog": "log/slog", "slices": "slices", "strings": "strings", "time": "time",

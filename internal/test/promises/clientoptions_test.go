@@ -19,7 +19,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// TestMaxRateLimitWait: a request waits at most MaxRateLimitWait for the reset of a used-up limit.
+// TestMaxRateLimitWait: a request waits at most MaxRateLimitWait for the reset of a used-up
+// limit.
 func TestMaxRateLimitWait(t *testing.T) {
 	t.Parallel()
 	for longest, sent := range map[time.Duration]int{0: 2, 10 * time.Second: 1, time.Hour: 2, -1: 2} {

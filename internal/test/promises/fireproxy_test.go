@@ -181,7 +181,8 @@ func (f *fire) rewrite(p *httputil.ProxyRequest) {
 	p.SetURL(&url.URL{Scheme: f.target.Scheme, Host: f.target.Host})
 }
 
-// begin creates call number n. It returns a context that marks the requests of the call, and a function to call after it has returned.
+// begin creates call number n. It returns a context that marks the requests of the call,
+// and a function to call after it has returned.
 func (f *fire) begin(ctx context.Context, n int) (context.Context, *fireCall, func()) {
 	rng := rand.New(rand.NewPCG(f.seed, uint64(n)))
 	c := &fireCall{n: n, rng: rng, box: f.boxes[n%len(f.boxes)], began: time.Now(), before: -1}

@@ -100,7 +100,8 @@ func (m *Model) Next(result string) (Call, bool) {
 // Last returns the model's last message.
 func (m *Model) Last() string { return "It is served at " + m.url }
 
-// Transcript returns the results that the model has seen, without the parts that vary between runs.
+// Transcript returns the results that the model has seen, without the parts that vary
+// between runs.
 func (m *Model) Transcript() []string {
 	list := make([]string, 0, len(m.seen))
 	for _, text := range m.seen {

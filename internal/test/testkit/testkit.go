@@ -183,7 +183,8 @@ var OddNames = []string{
 	strings.Repeat("n", 255),
 }
 
-// StopElsewhere stops a sandbox with another client, so that the handle still considers it running.
+// StopElsewhere stops a sandbox with another client, so that the handle still considers it
+// running.
 func StopElsewhere(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox) {
 	t.Helper()
 	other, err := Client(t, srv, sandbox.ClientOptions{}).Get(context.Background(), sb.Name(), &sandbox.GetOptions{NoResume: true})

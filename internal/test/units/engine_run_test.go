@@ -341,7 +341,8 @@ func TestWatchedRuns(t *testing.T) {
 	}
 }
 
-// TestUnread: a command that continues to write after nothing reads its output gets stronger signals over time.
+// TestUnread: a command that continues to write after nothing reads its output gets
+// stronger signals over time.
 func TestUnread(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -17,7 +17,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// TestPrintable: Printable escapes the characters that control a terminal or that it does not show.
+// TestPrintable: Printable escapes the characters that control a terminal or that it does
+// not show.
 func TestPrintable(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                            "",

@@ -19,7 +19,8 @@ type holder struct {
 
 func (h holder) Format(f fmt.State, verb rune) { redact.Struct(f, verb, h) }
 
-// TestPrintedStruct: with every verb, a field with a tag shows the documented part, and no secret.
+// TestPrintedStruct: with every verb, a field with a tag shows the documented part, and no
+// secret.
 func TestPrintedStruct(t *testing.T) {
 	full := holder{"n", "s3cret", []string{"B=s3cret", "A=s3cret", "A=s3cret", "C"}, map[string]string{"y": "s3cret", "x": "s3cret"}, "https://u:s3cret@example.com/p?q=s3cret"}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {

@@ -15,7 +15,8 @@ func main() {
 	for _, system := range os.Args[1:] {
 		goos, goarch, _ := strings.Cut(system, "/")
 		found, err := packages.Load(&packages.Config{
-			// Read all packages from source. The loader skips the function bodies of imported ones.
+			// Read all packages from source. The loader skips the function bodies of
+			// imported ones.
 			Mode:  packages.LoadAllSyntax,
 			Env:   append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0"), // an empty value stands for this machine's
 			Tests: true,

@@ -185,7 +185,8 @@ func startEmit(ctx context.Context, r *kit.Run) (*sandbox.Command, error) {
 	return sb.StartCommand(ctx, "emit", emitArgs(r), nil)
 }
 
-// slowLogs reads a log, pauses after every 16th line, and stops after the bytes that the case asks for.
+// slowLogs reads a log, pauses after every 16th line, and stops after the bytes that the
+// case asks for.
 func slowLogs(r *kit.Run) error {
 	ctx := r.Context()
 	want := r.Int("read")

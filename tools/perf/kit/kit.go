@@ -45,7 +45,8 @@ func (r *Run) Context() context.Context { return r.ctx }
 // Cases maps the names of cases to their functions.
 type Cases map[string]func(*Run) error
 
-// Main parses "case key=value...", runs the case, and prints the line. It exits if the case fails.
+// Main parses "case key=value...", runs the case, and prints the line. It exits if the case
+// fails.
 func Main(sdk, version string, args []string, cases Cases) {
 	if len(args) == 0 {
 		fmt.Fprintln(os.Stderr, "usage: bench <case> [key=value]...")
