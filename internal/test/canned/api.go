@@ -20,8 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// API is a function that responds to requests, as a transport. Like many transports other
-// than those of net/http, it does not support httptrace.
+// API is a function that a client uses as its transport. Like many transports other than
+// those of net/http, it does not support httptrace.
 type API func(*http.Request) (*http.Response, error)
 
 // RoundTrip reads the whole request and calls the function, which can read the body again.

@@ -39,8 +39,8 @@ func (f Responses) RoundTrip(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// These are objects of the API. Sandbox and Command are formats: Sandbox for the number in
-// its name, and Command for its exit code.
+// These are objects of the API as JSON. Sandbox has a verb %d for the number in its name, and
+// Command has a verb %s for its exit code.
 const (
 	Session = `{"id":"sess_1","memory":4096,"vcpus":2,"region":"iad1","runtime":"node24","timeout":300000,"status":"running",` +
 		`"requestedAt":1760000000000,"startedAt":1760000000500,"createdAt":1760000000000,"cwd":"/vercel/sandbox","updatedAt":1760000000500}`

@@ -365,7 +365,7 @@ func TestCmdStdinOfOddFiles(t *testing.T) {
 	sb := share(t, nil)
 	for _, name := range []string{"/dev/zero", "/sys/kernel/mm/transparent_hugepage/enabled", "/proc/version"} {
 		if _, err := os.Stat(name); err != nil {
-			continue // this machine does not have it
+			continue // this machine does not have the file
 		}
 		file, err := os.Open(name)
 		require.NoError(t, err)

@@ -30,9 +30,8 @@ type gate chan string
 
 func (g gate) Write(p []byte) (int, error) { g <- string(p); return len(p), nil }
 
-// TestOutputWhileRunning: output arrives line by line while the command runs.
-// The command waits for a reply to each line before it writes the next, so that
-// the order of the two channels proves it without a clock.
+// TestOutputWhileRunning: output arrives line by line while the command runs. The command
+// writes a line only after the test has received the previous one and created a file.
 func TestOutputWhileRunning(t *testing.T) {
 	t.Parallel()
 	sb := share(t, nil)
@@ -91,7 +90,7 @@ func TestProcessesEnd(t *testing.T) {
 			require.NoError(t, end(cmd))
 			left := 0
 			if name == "kill" || name == "term" {
-				left = 1 // the child
+				left = 1 // the child survives a signal to its parent
 			}
 			require.Eventually(t, func() bool {
 				return len(slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return !alive(pid) })) == left

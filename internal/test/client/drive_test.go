@@ -82,7 +82,7 @@ func TestListDrives(t *testing.T) {
 		assert.Equal(t, want.names, names)
 		assert.Equal(t, want.pages, testkit.Count(srv, sandboxtest.ListDrives)-before, "requests for %+v", want.opts)
 	}
-	// Another program can continue a listing after the last page of this one.
+	// Another program can continue the listing with the cursor of the last page.
 	page, err := c.ListDrivesPage(t.Context(), &sandbox.ListDrivesOptions{Limit: 2})
 	require.NoError(t, err)
 	page, err = c.ListDrivesPage(t.Context(), &sandbox.ListDrivesOptions{Limit: 2, Cursor: page.Next})

@@ -73,7 +73,7 @@ func GNU(tb testing.TB) {
 
 // BusyBox reports whether this machine has BusyBox instead of GNU's programs.
 var BusyBox = sync.OnceValue(func() bool {
-	out, _ := exec.Command("stat", "--version").CombinedOutput() //nolint:noctx // it ends at once
+	out, _ := exec.Command("stat", "--version").CombinedOutput() //nolint:noctx // the program ends at once
 	return strings.Contains(string(out), "BusyBox")
 })
 

@@ -78,8 +78,8 @@ var tags = map[string]string{"made-by": "go-live-walk"}
 // Ask creates a small sandbox, asks questions about behavior that the client hides, and
 // deletes the sandbox. Some questions need another sandbox for seconds. Ask also deletes the
 // objects of an earlier run that was killed, so don't call it twice at the same time for a
-// project. It returns an error only if it can't create the first sandbox. The report
-// contains other failures.
+// project. It returns no report if it can't create the first sandbox. The report contains all
+// other failures.
 func Ask(ctx context.Context, s Service) (*Report, error) {
 	w := &walk{Service: s, ctx: ctx, base: strings.TrimSuffix(s.URL, "/"), report: &Report{}}
 	w.prefix = fmt.Sprintf("%s%x-", Prefix, time.Now().UnixMilli())

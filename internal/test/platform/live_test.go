@@ -46,7 +46,7 @@ func judge(t *testing.T, report *platform.Report) {
 	assert.Empty(t, report.Left)
 }
 
-// askEmulator asks an emulator the questions, through the given transport.
+// askEmulator asks an emulator all questions, with the given transport.
 func askEmulator(t *testing.T, srv *sandboxtest.Server, rt http.RoundTripper) *platform.Report {
 	t.Helper()
 	c := srv.Credentials()

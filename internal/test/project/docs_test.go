@@ -22,8 +22,8 @@ import (
 var (
 	// goBlock matches a block of Go, and the block with its output if one follows.
 	goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$(?:\n\n^```\n(.*?)^```$)?")
-	// imports maps the names of packages that a fragment may use without importing them to
-	// their paths.
+	// imports maps names of packages to their paths. A fragment may use these packages
+	// without importing them.
 	imports = map[string]string{
 		"context": "context", "errors": "errors", "fmt": "fmt", "io": "io", "fs": "io/fs", "json": "encoding/json", "log": "log",
 		"http": "net/http", "httputil": "net/http/httputil", "url": "net/url", "os": "os", "regexp": "regexp", "slog": "log/slog", "slices": "slices", "strings": "strings", "time": "time",

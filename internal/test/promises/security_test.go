@@ -266,7 +266,7 @@ func TestErrorsArePrintable(t *testing.T) {
 	assert.NotContains(t, logs.String(), "\u009b")
 }
 
-// TestHandlesFromJSON: a handle whose name or ID would lead to another route sends nothing.
+// TestHandlesFromJSON: if a handle's name or ID would lead to another route, it sends no request.
 func TestHandlesFromJSON(t *testing.T) {
 	t.Parallel()
 	srv := testkit.LightServer(t)
