@@ -27,7 +27,7 @@ import (
 // of the bodies that it has sent.
 func recordingClient(t *testing.T, response string) (*sandbox.Client, *[]string) {
 	var sent []string
-	return sandboxOf(t, func(req *http.Request) (*http.Response, error) {
+	return clientOfSandbox(t, func(req *http.Request) (*http.Response, error) {
 		if req.Body != nil {
 			body, err := io.ReadAll(req.Body)
 			if err != nil {
@@ -39,7 +39,7 @@ func recordingClient(t *testing.T, response string) (*sandbox.Client, *[]string)
 	}), &sent
 }
 
-func sandboxOf(t *testing.T, do func(*http.Request) (*http.Response, error)) *sandbox.Client {
+func clientOfSandbox(t *testing.T, do func(*http.Request) (*http.Response, error)) *sandbox.Client {
 	c, err := sandbox.NewClient(&sandbox.ClientOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(do)}, BaseURL: "https://api.test", Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"})})
 	require.NoError(t, err)
 	return c
@@ -105,7 +105,7 @@ func TestLaterPages(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
 			var pages []url.Values
-			c := sandboxOf(t, func(req *http.Request) (*http.Response, error) {
+			c := clientOfSandbox(t, func(req *http.Request) (*http.Response, error) {
 				query := req.URL.Query()
 				if query.Get("limit") == "" && len(pages) == 0 {
 					return canned.JSON(200, canned.RunningSandbox), nil

@@ -25,17 +25,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// gate is a writer that blocks until the test has received the written data.
-type gate chan string
+// blockingWriter is a writer that blocks until the test has received the written data.
+type blockingWriter chan string
 
-func (g gate) Write(p []byte) (int, error) { g <- string(p); return len(p), nil }
+func (g blockingWriter) Write(p []byte) (int, error) { g <- string(p); return len(p), nil }
 
 // TestOutputWhileRunning: output arrives line by line while the command runs. The command
 // writes a line only after the test has received the previous one and created a file.
 func TestOutputWhileRunning(t *testing.T) {
 	t.Parallel()
 	sb := share(t, nil)
-	lines := make(gate)
+	lines := make(blockingWriter)
 	result := make(chan error, 1)
 	go func() {
 		_, err := sb.RunCommand(t.Context(), "sh", []string{"-c",
@@ -176,7 +176,7 @@ func TestKillOnCancel(t *testing.T) {
 	sb := share(t, nil)
 	for _, kill := range []bool{false, true} {
 		ctx, cancel := context.WithCancel(t.Context())
-		lines := make(gate)
+		lines := make(blockingWriter)
 		result := make(chan error, 1)
 		marker := "kill-" + strconv.FormatBool(kill) + fmt.Sprint(time.Now().UnixNano())
 		go func() {

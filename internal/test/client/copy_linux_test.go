@@ -120,10 +120,10 @@ func uploadKinds(dir, given string) []kind {
 		kind{name: "unreadable-dir", make: func(path string) error { return os.Mkdir(path, 0) }, dir: isUnreadable, fsys: isUnreadable})
 }
 
-// refusing is a file system in which some names can't be opened.
-type refusing struct{ fs.ReadLinkFS }
+// refusingFS is a file system in which some names can't be opened.
+type refusingFS struct{ fs.ReadLinkFS }
 
-func (f refusing) Open(name string) (fs.File, error) {
+func (f refusingFS) Open(name string) (fs.File, error) {
 	if strings.HasPrefix(name, "refused") {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.EACCES}
 	}
@@ -186,7 +186,7 @@ func TestUploadOfEveryKind(t *testing.T) {
 				path = given
 				err = sb.FS().UploadDir(t.Context(), given, to, o)
 			} else {
-				err = sb.FS().CopyFS(t.Context(), to, refusing{os.DirFS(dir).(fs.ReadLinkFS)}, o)
+				err = sb.FS().CopyFS(t.Context(), to, refusingFS{os.DirFS(dir).(fs.ReadLinkFS)}, o)
 			}
 			list, listErr := sb.FS().ReadDir(t.Context(), to)
 			require.NoError(t, listErr)

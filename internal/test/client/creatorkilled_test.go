@@ -52,7 +52,7 @@ func TestOnCreateOfKilledProcess(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "half done\n", line)
 
-	options := sandbox.ClientOptions{BaseURL: srv.URL, Credentials: testkit.Credentials(srv), HTTPClient: &http.Client{Transport: outside(t)}}
+	options := sandbox.ClientOptions{BaseURL: srv.URL, Credentials: testkit.Credentials(srv), HTTPClient: &http.Client{Transport: transportOutsideBubble(t)}}
 	synctest.Test(t, func(t *testing.T) {
 		client, err := sandbox.NewClient(&options)
 		require.NoError(t, err)
@@ -70,10 +70,10 @@ func TestOnCreateOfKilledProcess(t *testing.T) {
 	})
 }
 
-// outside returns a transport for clients in a synctest bubble. A goroutine outside of the
+// transportOutsideBubble returns a transport for clients in a synctest bubble. A goroutine outside of the
 // bubble sends the requests, one at a time, because the time in a bubble stands still
 // while one of its goroutines reads from a connection.
-func outside(t *testing.T) http.RoundTripper {
+func transportOutsideBubble(t *testing.T) http.RoundTripper {
 	t.Helper()
 	type result struct {
 		resp *http.Response

@@ -33,7 +33,7 @@ func TestFileIsWholeOrAnError(t *testing.T) {
 	require.NoError(t, made.FS().WriteFile(t.Context(), "f", whole, 0o644))
 	require.NoError(t, made.FS().WriteFile(t.Context(), "small", whole[:1000], 0o644))
 	var cut atomic.Int64 // the number of bytes after which the proxy ends a file
-	client := lengthless(t, srv, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+	client := clientWithoutLengths(t, srv, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
 		resp, err := next.RoundTrip(r)
 		if err == nil && isRead(r) {
 			resp.Body = struct {
@@ -156,9 +156,9 @@ func isStart(r *http.Request) bool {
 	return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/cmd")
 }
 
-// lengthless returns a client whose responses do not announce a file's length, as on the
+// clientWithoutLengths returns a client whose responses do not announce a file's length, as on the
 // service.
-func lengthless(t *testing.T, srv *sandboxtest.Server, trip func(*http.Request, http.RoundTripper) (*http.Response, error)) *sandbox.Client {
+func clientWithoutLengths(t *testing.T, srv *sandboxtest.Server, trip func(*http.Request, http.RoundTripper) (*http.Response, error)) *sandbox.Client {
 	direct := testkit.Transport(t)
 	return testkit.Client(t, srv, sandbox.ClientOptions{
 		MaxRetries: 1, RetryWait: time.Millisecond,
@@ -183,7 +183,7 @@ func TestFileSizeCosts(t *testing.T) {
 	require.NoError(t, made.FS().WriteFile(t.Context(), "f", []byte("content"), 0o644))
 	var reads, starts atomic.Int64
 	first := make(chan struct{}) // the first byte has been read
-	client := lengthless(t, srv, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+	client := clientWithoutLengths(t, srv, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
 		switch {
 		case isRead(r):
 			reads.Add(1)
@@ -253,7 +253,7 @@ func TestFileSizeChanges(t *testing.T) {
 	srv, made := start(t, nil)
 	require.NoError(t, made.FS().WriteFile(t.Context(), "f", []byte("one"), 0o644))
 	var grow atomic.Bool
-	client := lengthless(t, srv, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+	client := clientWithoutLengths(t, srv, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
 		resp, err := next.RoundTrip(r)
 		if err == nil && isRead(r) && grow.CompareAndSwap(true, false) {
 			data, _ := io.ReadAll(resp.Body)

@@ -42,7 +42,7 @@ var (
 func (s *Server) additional(e *Entry, steps []object) (rule string, response *Exchange) {
 	asked, query, known := e.Method+" "+e.Path, fmt.Sprint(e.Query), s.known[e.Path]
 	waits := strings.Contains(query, "[wait true]")
-	if last := s.doubted[question(e)]; last != nil && last.left > 0 && repeatable.MatchString(asked) && !waits {
+	if last := s.doubted[requestKey(e)]; last != nil && last.left > 0 && repeatable.MatchString(asked) && !waits {
 		return "doubtful-answers-asked-again", &last.Exchange
 	}
 	respond := func(body any) *Exchange { return &Exchange{JSON: marshal(body)} }
@@ -112,9 +112,9 @@ func (s *Server) hasEnd(id string) bool {
 // remember records an exchange in memory: the output of commands, and the last state of
 // objects.
 func (s *Server) remember(ex *Exchange, e *Entry) {
-	delete(s.doubted, question(e))
+	delete(s.doubted, requestKey(e))
 	if s.doubtful(ex) {
-		s.doubted[question(e)] = &slot{*ex, 2}
+		s.doubted[requestKey(e)] = &slot{*ex, 2}
 	}
 	if present(ex.JSON) {
 		s.recordObject(e, ex.Status, ex.responseBody())
@@ -187,27 +187,27 @@ func (s *Server) doubtful(ex *Exchange) bool {
 func (s *Server) officialMakes(e *Entry) bool {
 	wanted := s.want.Requests
 	for _, result := range s.want.Results[min(s.step, len(s.want.Results)):] {
-		if n, ok := seenOf(result); ok {
+		if n, ok := requestCount(result); ok {
 			wanted = wanted[:min(len(wanted), n)]
 			break
 		}
 	}
-	open, asked := 0, question(e)
+	open, asked := 0, requestKey(e)
 	for _, w := range wanted {
-		if question(w) == asked {
+		if requestKey(w) == asked {
 			open++
 		}
 	}
 	for _, l := range s.log {
-		if question(l) == asked {
+		if requestKey(l) == asked {
 			open--
 		}
 	}
 	return open > 0
 }
 
-// question returns a text that is the same for equal requests, whatever their outcomes are.
-func question(request any) string {
+// requestKey returns a text that is the same for equal requests, whatever their outcomes are.
+func requestKey(request any) string {
 	r := plain(request).(object)
 	return fmt.Sprint(r["method"], r["path"], r["query"], r["body"])
 }
@@ -222,11 +222,11 @@ func (s *Server) logOmitted(result object) {
 	if result["#made"], result["#own"] = made, made-s.added; s.step >= len(s.want.Results) {
 		return
 	}
-	to, _ := seenOf(s.want.Results[s.step])
+	to, _ := requestCount(s.want.Results[s.step])
 	unmade := result["#refused"] != nil || strings.HasPrefix(messageOf(result), nothingSaved)
 	for i, w := range s.want.Requests[:min(to, len(s.want.Requests))] {
 		e := decoded[Entry](marshal(w))
-		renews := strings.HasPrefix(e.Path, "/__") && len(s.scenario.given()) > 0
+		renews := strings.HasPrefix(e.Path, "/__") && len(s.scenario.callerTokens()) > 0
 		if i < len(s.log) && s.log[i].Method+s.log[i].Path == e.Method+e.Path || !renews && (!unmade || i < made) {
 			continue
 		}
@@ -280,7 +280,7 @@ func (s *Server) steps(e *Entry) (*Exchange, bool) {
 		}
 		body, _ := asked.jsonBody()
 		body["sudo"] = kind != "whoami" && kind != "lookup"
-		ex := s.lookups[question(asked)] // the official SDK looks up a user's group only once
+		ex := s.lookups[requestKey(asked)] // the official SDK looks up a user's group only once
 		if ex == nil || s.officialMakes(asked) {
 			s.log = append(s.log, asked)
 			ex = s.match(asked)
@@ -290,7 +290,7 @@ func (s *Server) steps(e *Entry) (*Exchange, bool) {
 			return ex, true
 		}
 		if kind == "lookup" {
-			s.lookups[question(asked)] = ex
+			s.lookups[requestKey(asked)] = ex
 		}
 		var said map[string]string
 		said, exitCode = streamsOf(ex.NDJSON)

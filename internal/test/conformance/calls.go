@@ -73,7 +73,7 @@ var calls = map[string]string{
 func (c *call) method(spec string) (any, error) {
 	spec, again := strings.CutPrefix(spec, "once ")
 	words := strings.Fields(spec)
-	m, args, err := c.bound(words[0])
+	m, args, err := c.boundMethod(words[0])
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (c *call) method(spec string) (any, error) {
 		p := reflect.New(m.Type().In(i)).Elem()
 		if p.Type() == reflect.TypeFor[context.Context]() {
 			p.Set(reflect.ValueOf(c.ctx))
-		} else if err := c.fill(p, words[word], words[1:], args); err != nil {
+		} else if err := c.setParameter(p, words[word], words[1:], args); err != nil {
 			return nil, err
 		} else {
 			word++
@@ -103,8 +103,8 @@ func (c *call) method(spec string) (any, error) {
 	return do()
 }
 
-// bound returns the method that a word names, and the arguments of the step.
-func (c *call) bound(word string) (m reflect.Value, args arguments, err error) {
+// boundMethod returns the method that a word names, and the arguments of the step.
+func (c *call) boundMethod(word string) (m reflect.Value, args arguments, err error) {
 	on, name := c.target, word
 	args = decoded[arguments](c.step.Args)
 	if of, method, ok := strings.Cut(word, "."); ok {
@@ -120,8 +120,8 @@ func (c *call) bound(word string) (m reflect.Value, args arguments, err error) {
 	return reflect.ValueOf(on).MethodByName(name), args, err
 }
 
-// fill sets the argument that a word describes.
-func (c *call) fill(p reflect.Value, word string, words []string, args arguments) error {
+// setParameter sets the argument that a word describes.
+func (c *call) setParameter(p reflect.Value, word string, words []string, args arguments) error {
 	if named, ok := strings.CutPrefix(word, "{"); ok {
 		p.Set(reflect.New(p.Type().Elem()))
 		if f := p.Elem().FieldByName(strings.TrimSuffix(named, "}")); f.IsValid() {
@@ -159,8 +159,8 @@ func (a arguments) get(name string, into any) {
 	}
 }
 
-// given returns a string argument of the step.
-func (c *call) given(name string) string { return decoded[arguments](c.step.Args).text(name) }
+// stringArgument returns a string argument of the step.
+func (c *call) stringArgument(name string) string { return decoded[arguments](c.step.Args).text(name) }
 
 // text returns a string argument, or "" if the argument is not a string.
 func (a arguments) text(name string) string {

@@ -109,8 +109,8 @@ func (r Rules) has(name string) bool {
 	return slices.ContainsFunc(r, func(x Rule) bool { return x.Rule == name })
 }
 
-// telling returns the used rules that are not marked Same.
-func (r Rules) telling(used []string) []string {
+// notSame returns the used rules that are not marked Same.
+func (r Rules) notSame(used []string) []string {
 	return slices.DeleteFunc(slices.Clone(used), func(name string) bool {
 		return slices.ContainsFunc(r, func(x Rule) bool { return x.Rule == name && x.Same })
 	})

@@ -54,7 +54,7 @@ func refusedText(err error, c *call) object {
 		}
 		text := string(m.ExpandString(nil, w.js, err.Error(), at))
 		for _, name := range []string{"username", "groupname"} {
-			text = strings.ReplaceAll(text, "{"+name+"}", c.given(name))
+			text = strings.ReplaceAll(text, "{"+name+"}", c.stringArgument(name))
 		}
 		out := object{"kind": "Error", "message": text}
 		if strings.HasPrefix(text, "`runtime`") {
@@ -161,7 +161,7 @@ func streamError(err error, c *call) object {
 // userError describes a failed step of an operation on users and groups.
 func userError(err error, c *call) object {
 	if _, refused := errors.AsType[*sandbox.APIError](err); !refused && errors.Is(err, sandbox.ErrConflict) {
-		name := c.given("username")
+		name := c.stringArgument("username")
 		return object{
 			"kind": "SandboxUserAlreadyExistsError", "username": name,
 			"message": "Failed to create user \"" + name + "\": user already exists",
@@ -199,7 +199,7 @@ func fileError(err error, c *call) object {
 	if inSandbox = inSandbox && syscallName != ""; !ok || !inSandbox {
 		return localError(err, syscallName, inSandbox)
 	}
-	path := cmp.Or(c.given("path"), c.given("from"), c.given("prefix"))
+	path := cmp.Or(c.stringArgument("path"), c.stringArgument("from"), c.stringArgument("prefix"))
 	said := strings.TrimSpace(e.Message)
 	missing := strings.Contains(said, "No such file or directory") || errors.Is(err, syscall.ENOENT)
 	code, text := "EACCES", said

@@ -49,9 +49,9 @@ func readings(e *Entry, steps []object) []reading {
 	return append(list, reading{Entry: e})
 }
 
-// likely returns the readings of a request. If the official SDK makes one of them next, it comes
+// orderedReadings returns the readings of a request. If the official SDK makes one of them next, it comes
 // first.
-func (s *Server) likely(e *Entry) []reading {
+func (s *Server) orderedReadings(e *Entry) []reading {
 	list := readings(e, s.running())
 	rank := func(r reading) int {
 		next := len(s.log)

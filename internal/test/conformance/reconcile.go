@@ -147,15 +147,15 @@ func (x *ruleApplier) allowMembers(op string, w, g object) {
 // number of calls that the driver has made.
 func (x *ruleApplier) sentAgain(w, g object, i int) {
 	calls, counted := g["#sent"].(float64)
-	to, ok := seenOf(g)
+	to, ok := requestCount(g)
 	if !counted || !ok || !slices.Contains(x.played.Rules, "once-not-repeated") {
 		return
 	}
 	got := x.played
 	to = min(to, len(got.Requests))
 	sent := map[string]float64{}
-	for _, r := range got.Requests[min(seenBefore(got.Results, i), to):to] {
-		if asked := question(r); r.(object)["method"] == "POST" {
+	for _, r := range got.Requests[min(countBefore(got.Results, i), to):to] {
+		if asked := requestKey(r); r.(object)["method"] == "POST" {
 			if sent[asked]++; sent[asked] > calls {
 				w["sent again by itself"] = fmt.Sprint(sent[asked], " requests for ", calls, " calls")
 			}
@@ -172,32 +172,33 @@ func (x *ruleApplier) refused(w, g object, i int) {
 		x.unmade[nothingSaved+x.step.Save] = rule
 	}
 	made, _ := g["#made"].(float64)
-	if to, ok := seenOf(w); rule != "" && ok && to > int(made) && int(made) == seenBefore(x.want.Results, i) {
+	if to, ok := requestCount(w); rule != "" && ok && to > int(made) && int(made) == countBefore(x.want.Results, i) {
 		x.use(rule)
 		delete(w, "value")
 		w["error"] = g["error"]
 	}
 }
 
-func seenOf(result any) (int, bool) {
+// requestCount returns the number of requests after a step.
+func requestCount(result any) (int, bool) {
 	m, _ := result.(object)
 	n, ok := m["seen"].(float64)
 	return int(n), ok
 }
 
-// seenBefore returns the number of requests before a step.
-func seenBefore(results []any, i int) int {
+// countBefore returns the number of requests before a step.
+func countBefore(results []any, i int) int {
 	for _, before := range slices.Backward(results[:i]) {
-		if n, ok := seenOf(before); ok {
+		if n, ok := requestCount(before); ok {
 			return n
 		}
 	}
 	return 0
 }
 
-// given returns the tokens of the caller that look like Vercel's, with their teams. The official
+// callerTokens returns the tokens of the caller that look like Vercel's, with their teams. The official
 // SDK reads the team from such a token, and renews the token. This SDK sends both unchanged.
-func (s *Scenario) given() object {
+func (s *Scenario) callerTokens() object {
 	teams := object{}
 	all := []any{s.Credentials}
 	for _, step := range s.Steps {
@@ -221,7 +222,7 @@ func (s *Scenario) given() object {
 // in its requests.
 func (x *ruleApplier) restoreCredentials() {
 	given := object{}
-	for token, team := range x.played.scenario.given() {
+	for token, team := range x.played.scenario.callerTokens() {
 		given[Unsubstitute("Bearer "+token, x.played.vars).(string)] = team
 	}
 	for i := range min(len(x.want.Requests), len(x.played.Requests)) {

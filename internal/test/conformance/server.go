@@ -181,10 +181,10 @@ func (s *Server) exchange(e *Entry) *Exchange {
 	defer s.mu.Unlock()
 	s.raw = append(s.raw, e)
 	rule, response := s.additional(e, s.running())
-	list := s.likely(e)
+	list := s.orderedReadings(e)
 	provided := slices.ContainsFunc(s.more, func(sl *slot) bool { return sl.left > 0 && sl.matches(e) })
 	awaited := slices.ContainsFunc(list, func(r reading) bool { return s.officialMakes(r.Entry) })
-	if rule != "" && !s.allowed[question(e)+rule] && !provided && !awaited {
+	if rule != "" && !s.allowed[requestKey(e)+rule] && !provided && !awaited {
 		if rule == "logs-end-confirmed" && present(response.JSON) { // the response shows the command's end
 			clear(s.allowed)
 			s.recordObject(e, 0, response.JSON)
@@ -216,10 +216,10 @@ func (s *Server) exchange(e *Entry) *Exchange {
 // setAside handles a request that a rule allows. It does not get into the log.
 func (s *Server) setAside(e *Entry, response *Exchange, rule string) *Exchange {
 	if rule == "doubtful-answers-asked-again" {
-		s.doubted[question(e)].left--
+		s.doubted[requestKey(e)].left--
 		clear(s.allowed)
 	} else {
-		s.allowed[question(e)+rule] = true
+		s.allowed[requestKey(e)+rule] = true
 	}
 	e.Unscripted = true
 	s.use(rule)

@@ -120,7 +120,7 @@ func (s *Suite) judge(want Recording, played *Played) Outcome {
 		d := played.compare(want)
 		difference = cmp.Or(d, difference)
 		if d == "" && len(played.Unused) == played.Omitted {
-			if telling := s.Departures.Rules.telling(used); len(telling) > 0 {
+			if telling := s.Departures.Rules.notSame(used); len(telling) > 0 {
 				return Outcome{Outcome: Departed, Difference: s.Departures.Rules.reasons(telling), rules: used}
 			}
 			return Outcome{Outcome: Passed, rules: used}

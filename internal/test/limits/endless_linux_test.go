@@ -82,8 +82,8 @@ func endlessServer(t *testing.T, kind string) (address string) {
 	return l.Addr().String()
 }
 
-// front starts a proxy in front of the emulator that returns another address for terminals.
-func front(t *testing.T, api, terminals string) string {
+// terminalProxy starts a proxy in front of the emulator that returns another address for terminals.
+func terminalProxy(t *testing.T, api, terminals string) string {
 	target, err := url.Parse(api)
 	require.NoError(t, err)
 	next := &http.Transport{}
@@ -233,7 +233,7 @@ func TestEndlessClient(t *testing.T) {
 			return new(net.Dialer).DialContext(ctx, network, server)
 		}
 		c, err := sandbox.NewClient(&sandbox.ClientOptions{
-			BaseURL: front(t, job.URL, server), Credentials: auth.Static(auth.Credentials{Token: "any", TeamID: "team_emulator", ProjectID: "prj_emulator"}),
+			BaseURL: terminalProxy(t, job.URL, server), Credentials: auth.Static(auth.Credentials{Token: "any", TeamID: "team_emulator", ProjectID: "prj_emulator"}),
 		})
 		require.NoError(t, err)
 		sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Timeout: time.Hour, Ports: []int{3000}})

@@ -29,7 +29,7 @@ import (
 //
 // It does not run in parallel with other tests, because it counts their goroutines, too.
 func TestScale(t *testing.T) {
-	few, many := followed(t, 20), followed(t, 220)
+	few, many := followCommands(t, 20), followCommands(t, 220)
 	goroutines := (many.goroutines - few.goroutines) / 200
 	memory := (many.memory - few.memory) / 200
 	t.Logf("for each sandbox: %d goroutines, %.1f KB; %d connections in all", goroutines, float64(memory)/1024, many.connections)
@@ -38,15 +38,15 @@ func TestScale(t *testing.T) {
 	assert.Less(t, many.connections, int64(20))
 }
 
-// following is the resources that followed measures.
-type following struct {
+// resources are the figures that followCommands measures.
+type resources struct {
 	goroutines, memory int
 	connections        int64
 }
 
-// followed follows n commands. It returns the resources in use after each has printed its
+// followCommands follows n commands. It returns the resources in use after each has printed its
 // first line.
-func followed(t *testing.T, n int) (f following) {
+func followCommands(t *testing.T, n int) (f resources) {
 	const line = `{"data":"a line\n","stream":"stdout"}` + "\n"
 	var connections atomic.Int64
 	proceed := make(chan struct{})

@@ -74,7 +74,7 @@ func TestTenThousand(t *testing.T) {
 	for range many {
 		<-waiting
 	}
-	require.Eventually(t, func() bool { return runtime.NumGoroutine() >= goroutines+many && quiet() }, 2*time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() >= goroutines+many && isQuiet() }, 2*time.Minute, 10*time.Millisecond)
 	queued, now := inUse()
 	t.Logf("a call that waits: %.1f KB, %.2f goroutines", float64((queued-held)/many)/1024, float64(now-goroutines)/float64(many))
 	assert.Less(t, (queued-held)/many, 32<<10)
@@ -83,8 +83,8 @@ func TestTenThousand(t *testing.T) {
 	runtime.KeepAlive(handles)
 }
 
-// quiet reports whether all goroutines wait: then the memory in use does not change.
-func quiet() bool {
+// isQuiet reports whether all goroutines wait: then the memory in use does not change.
+func isQuiet() bool {
 	memory, _ := inUse()
 	again, _ := inUse()
 	return max(memory, again)-min(memory, again) < 64<<10

@@ -154,7 +154,7 @@ func (w *world) make(ctx context.Context, s Step) error {
 // time.
 func (w *world) remake(ctx context.Context, s Step) error {
 	name, runs := fmt.Sprintf("lost%d", w.n), 0
-	if err := w.lose(name); err != nil {
+	if err := w.createLost(name); err != nil {
 		return err
 	}
 	var rival *sandbox.Sandbox
@@ -188,8 +188,8 @@ func (w *world) remake(ctx context.Context, s Step) error {
 	return onlyIf(err == nil && string(data) == "an hour of it", "the rival's file holds %q: %v", data, err)
 }
 
-// lose creates a sandbox whose files are gone.
-func (w *world) lose(name string) error {
+// createLost creates a sandbox whose files are gone.
+func (w *world) createLost(name string) error {
 	box, err := w.sane.Create(w.ctx, &sandbox.CreateOptions{Name: name})
 	if err != nil {
 		return err

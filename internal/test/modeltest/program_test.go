@@ -235,20 +235,20 @@ func randomPair(rng *rand.Rand) pair {
 	case chance < 6 && len(likely[c.kind]) > 0:
 		c.fault = pick(rng, likely[c.kind])
 	case chance < 8 && !slices.Contains(lives, c.kind):
-		c.fault = Fault{What: pick(rng, sandboxFaults), On: Any, Nth: early(rng)}
+		c.fault = Fault{What: pick(rng, sandboxFaults), On: Any, Nth: earlyNumber(rng)}
 	}
 	return c
 }
 
-// early returns a random number from 1 to 3, and small numbers more often.
-func early(rng *rand.Rand) int { return 1 + min(rng.IntN(3), rng.IntN(3)) }
+// earlyNumber returns a random number from 1 to 3, and small numbers more often.
+func earlyNumber(rng *rand.Rand) int { return 1 + min(rng.IntN(3), rng.IntN(3)) }
 
 // step returns a step for a pair. All other values are random.
 func step(rng *rand.Rand, p pair) Step {
 	s := Step{Kind: p.kind, File: rng.IntN(3), Size: 1 + rng.IntN(400)}
 	f := p.fault
 	if f == (Fault{}) {
-		f = Fault{What: pick(rng, generalFaults), On: Any, Nth: early(rng)}
+		f = Fault{What: pick(rng, generalFaults), On: Any, Nth: earlyNumber(rng)}
 	}
 	if f.When == "" {
 		f.When = pick(rng, []When{Before, Behind, Within})

@@ -104,7 +104,7 @@ func Ask(ctx context.Context, s Service) (*Report, error) {
 		run  func(*walk)
 	}{
 		{"create", (*walk).created}, {"names", (*walk).names}, {"commands", (*walk).commands}, {"processes", (*walk).processes}, {"children", (*walk).children},
-		{"ends", (*walk).ends}, {"ids", (*walk).ids}, {"stdin", (*walk).stdin}, {"files", (*walk).files}, {"routes", (*walk).routes},
+		{"ends", (*walk).endedCommands}, {"ids", (*walk).ids}, {"stdin", (*walk).stdin}, {"files", (*walk).files}, {"routes", (*walk).routes},
 		{"policy", (*walk).policy}, {"settings", (*walk).settings}, {"snapshot", (*walk).snapshots}, {"lost files", (*walk).lostFiles},
 		{"drives", (*walk).drives},
 	} {
@@ -343,9 +343,9 @@ func (w *walk) visit(port int, body io.Reader) reply {
 	return r
 }
 
-// early sends a request to a server that responds without reading it. It reports whether
+// earlyResponse sends a request to a server that responds without reading it. It reports whether
 // the response arrives before or after the end of the request.
-func (w *walk) early(port int) string {
+func (w *walk) earlyResponse(port int) string {
 	body, in := io.Pipe()
 	late := time.AfterFunc(time.Minute, func() { _ = in.Close() })
 	w.visit(port, body)
@@ -358,13 +358,13 @@ func (w *walk) early(port int) string {
 
 type body = map[string]any
 
-// session returns the path of a route for the walk's session.
-func (w *walk) session(rest string) string {
+// sessionPath returns the path of a route for the walk's session.
+func (w *walk) sessionPath(rest string) string {
 	return "/v2/sandboxes/sessions/" + w.sb.CurrentSession().ID() + rest
 }
 
-// named returns the path of a route for the sandbox with a name.
-func (w *walk) named(name, rest string) string {
+// sandboxPath returns the path of a route for the sandbox with a name.
+func (w *walk) sandboxPath(name, rest string) string {
 	return "/v2/sandboxes/" + name + rest + "?projectId=" + url.QueryEscape(w.Credentials.ProjectID)
 }
 
@@ -381,11 +381,11 @@ func (w *walk) sh(script string, opts *sandbox.CommandOptions) string {
 func (w *walk) start(script string, more body) string {
 	params := body{"command": "sh", "args": []string{"-c", script}, "env": body{}, "sudo": false}
 	maps.Copy(params, more)
-	r := w.ask("POST", w.session("/cmd"), params)
+	r := w.ask("POST", w.sessionPath("/cmd"), params)
 	if r.status >= 300 {
 		w.must(fmt.Errorf("the service refused a command: %s", r.text))
 	}
-	return w.session("/cmd/" + r.at("command", "id"))
+	return w.sessionPath("/cmd/" + r.at("command", "id"))
 }
 
 // firstLine returns the first line of output of a running command.

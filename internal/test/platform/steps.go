@@ -26,19 +26,19 @@ func (w *walk) created() {
 	w.about = "19 regions"
 	w.row("region", published, "iad1", info.Region)
 	w.row("memory of one CPU", observed, "2048", info.MemoryMB)
-	w.row("get of a missing sandbox", observed, "404 not_found", w.ask("GET", w.named(w.prefix+"none", ""), nil))
-	got := w.ask("GET", w.named(w.sb.Name(), ""), nil)
+	w.row("get of a missing sandbox", observed, "404 not_found", w.ask("GET", w.sandboxPath(w.prefix+"none", ""), nil))
+	got := w.ask("GET", w.sandboxPath(w.sb.Name(), ""), nil)
 	w.row("resumed in the response to get", observed, "false", got.at("resumed"))
 	w.row("totals in the response to get", observed, "0", got.at("sandbox", "totalDurationMs"))
 	w.about = "`PATCH` returns totals"
-	w.row("totals in the response to an update", assumed, "0", w.ask("PATCH", w.named(w.sb.Name(), ""), body{"tags": tags}).at("sandbox", "totalDurationMs"))
+	w.row("totals in the response to an update", assumed, "0", w.ask("PATCH", w.sandboxPath(w.sb.Name(), ""), body{"tags": tags}).at("sandbox", "totalDurationMs"))
 	w.about = "`GET …/features`"
 	w.row("features", assumed, `{"drives":true}`, w.ask("GET", "/v2/sandboxes/features?projectId="+url.QueryEscape(w.Credentials.ProjectID), nil).at("features"))
 	w.about = "415 for a"
 	w.row("a POST with JSON and the content type text/plain", assumed, "415 unsupported_media_type",
-		w.ask("POST", w.session("/fs/mkdir"), []byte(`{"path":"untyped"}`), "Content-Type", "text/plain"))
+		w.ask("POST", w.sessionPath("/fs/mkdir"), []byte(`{"path":"untyped"}`), "Content-Type", "text/plain"))
 	w.about = "400 for unknown properties"
-	w.row("unknown property", observed, "400 bad_request", w.ask("POST", w.session("/fs/mkdir"), body{"path": "x", "odd": 1}))
+	w.row("unknown property", observed, "400 bad_request", w.ask("POST", w.sessionPath("/fs/mkdir"), body{"path": "x", "odd": 1}))
 	w.about = "`x-ratelimit-*`"
 	w.row("the limit of requests", observed, "1000", got.header.Get("X-Ratelimit-Limit"))
 	w.row("the header with the remaining requests", observed, "present", presence(got.header.Get("X-Ratelimit-Remaining")))
@@ -47,14 +47,14 @@ func (w *walk) created() {
 	w.row("the token's team", published, "200", w.ask("GET", "/v2/teams/"+url.PathEscape(w.Credentials.TeamID), nil).status)
 	w.row("the token's project", published, "200", w.ask("GET", "/v2/projects/"+url.PathEscape(w.Credentials.ProjectID), nil).status)
 	w.about = "another team than the token's"
-	w.row("the sandbox with another team", assumed, "403 forbidden", w.ask("GET", w.named(w.sb.Name(), "")+"&teamId=team_ofNobody", nil))
+	w.row("the sandbox with another team", assumed, "403 forbidden", w.ask("GET", w.sandboxPath(w.sb.Name(), "")+"&teamId=team_ofNobody", nil))
 	w.about = "listings: `namePrefix`"
 	list := "/v2/sandboxes?project=" + url.QueryEscape(w.Credentials.ProjectID)
 	w.row("a listing with a name prefix and another order", observed, "400 bad_request", w.ask("GET", list+"&namePrefix=a", nil))
 	w.row("a listing with a status, ordered by name", published, "400 bad_request", w.ask("GET", list+"&status=running&sortBy=name", nil))
 	w.row("a listing with a status", published, "200", w.ask("GET", list+"&status=running", nil))
 	w.about = "16b: extends"
-	w.row("extend the timeout by less than a second", published, "400", w.ask("POST", w.session("/extend-timeout"), body{"duration": 500}).status)
+	w.row("extend the timeout by less than a second", published, "400", w.ask("POST", w.sessionPath("/extend-timeout"), body{"duration": 500}).status)
 	w.about = ""
 	w.row("extend the timeout", observed, "<nil>", w.sb.ExtendTimeout(w.ctx, time.Minute))
 }
@@ -91,7 +91,7 @@ func (w *walk) names() {
 	}
 	w.must(one.err)
 	// If the service has refused this request, it still carries out the other one.
-	there := w.ask("GET", w.named(w.prefix+"twice", ""), nil)
+	there := w.ask("GET", w.sandboxPath(w.prefix+"twice", ""), nil)
 	other = <-first
 	w.must(other.err)
 	w.about = "a name that is being created"
@@ -124,7 +124,7 @@ func (w *walk) commands() {
 	}
 	w.about = ""
 	w.row("a missing program", observed, "400 executable_not_found",
-		w.ask("POST", w.session("/cmd"), body{"command": "definitely-not-a-binary", "args": []string{}, "env": body{}, "sudo": false, "wait": true, "logs": true}))
+		w.ask("POST", w.sessionPath("/cmd"), body{"command": "definitely-not-a-binary", "args": []string{}, "env": body{}, "sudo": false, "wait": true, "logs": true}))
 
 	watched, leave := context.WithCancel(w.ctx)
 	_, err := w.sb.StartCommand(watched, "sh", []string{"-c", "until [ -e left ]; do sleep 0.1; done; exit 5"}, &sandbox.StartOptions{ID: "live-left", Stdout: io.Discard})
@@ -132,7 +132,7 @@ func (w *walk) commands() {
 	leave()
 	w.sh("touch left", nil)
 	w.about = "a command outlives its waited stream"
-	w.row("a command continues after the client closes its stream", observed, "5", w.waited(w.session("/cmd/live-left")))
+	w.row("a command continues after the client closes its stream", observed, "5", w.waited(w.sessionPath("/cmd/live-left")))
 
 	w.about = ""
 	trap := w.start(`trap 'exit 42' TERM; touch trap-set; while :; do sleep 0.1; done`, nil)
@@ -142,7 +142,7 @@ func (w *walk) commands() {
 	sleeper := w.start("exec sleep 600", nil)
 	w.row("signal 9", observed, "200", w.ask("POST", sleeper+"/kill", body{"signal": 9}))
 	w.row("the exit code after signal 9", observed, "137", w.waited(sleeper))
-	w.row("the newest command is the first of the list", observed, "true", w.session("/cmd/"+w.first(w.ask("GET", w.session("/cmd"), nil))) == sleeper)
+	w.row("the newest command is the first of the list", observed, "true", w.sessionPath("/cmd/"+w.first(w.ask("GET", w.sessionPath("/cmd"), nil))) == sleeper)
 }
 
 // processes asks about properties of a command's process.
@@ -256,7 +256,7 @@ func (w *walk) routes() {
 	w.about = "the edge sets `X-Forwarded-Host`"
 	w.row("forwarded headers with the host, the scheme and the client", assumed, at.Host+" "+at.Scheme+" for", forwarded)
 	w.about = "… and passes a response on"
-	w.row("a response before the end of the request", assumed, "before", w.early(3000))
+	w.row("a response before the end of the request", assumed, "before", w.earlyResponse(3000))
 	w.about = "… and leaves `X-Original-For`"
 	w.row("a header of another proxy", assumed, originalFor, visitor)
 	w.about = "… passes on each byte of a path"
@@ -280,8 +280,8 @@ func (w *walk) first(r reply) string {
 	return fmt.Sprint(command["id"])
 }
 
-// ends asks about commands that have ended.
-func (w *walk) ends() {
+// endedCommands asks about commands that have ended.
+func (w *walk) endedCommands() {
 	over := w.start("echo done; exit 7", nil)
 	logs := w.ask("GET", over+"/logs", nil)
 	w.row("form of a log record", observed, `{"data":"done\n","stream":"stdout"}`, strings.TrimSpace(logs.text))
@@ -289,11 +289,11 @@ func (w *walk) ends() {
 	w.row("exit code in the response to a wait", observed, "7", w.waited(over))
 	w.row("exit code after the first wait", observed, "7", w.exitCode(over))
 	w.row("kill of an ended command", observed, "404 command_not_found_or_exited", w.ask("POST", over+"/kill", body{"signal": 15}))
-	w.row("kill of an unknown command", observed, "404 command_not_found_or_exited", w.ask("POST", w.session("/cmd/cmd_none/kill"), body{"signal": 15}))
+	w.row("kill of an unknown command", observed, "404 command_not_found_or_exited", w.ask("POST", w.sessionPath("/cmd/cmd_none/kill"), body{"signal": 15}))
 	w.row("input of an ended command", observed, "404 command_not_found_or_exited", w.ask("POST", over+"/stdin", body{"data": ""}))
-	w.ask("POST", w.session("/cmd")+"?cmdId=live-waited", body{"command": "true", "args": []string{}, "env": body{}, "sudo": false, "wait": true, "logs": true})
+	w.ask("POST", w.sessionPath("/cmd")+"?cmdId=live-waited", body{"command": "true", "args": []string{}, "env": body{}, "sudo": false, "wait": true, "logs": true})
 	w.about = "only `wait=true` or a waited stream's end"
-	w.row("exit code after the end of a waited stream", assumed, "0", w.exitCode(w.session("/cmd/live-waited")))
+	w.row("exit code after the end of a waited stream", assumed, "0", w.exitCode(w.sessionPath("/cmd/live-waited")))
 
 	w.about = ""
 	parent := w.start("sleep 300 & echo $!; wait", body{"timeout": 1000})
@@ -305,13 +305,13 @@ func (w *walk) ends() {
 
 func (w *walk) ids() {
 	with := func(id string) reply {
-		return w.ask("POST", w.session("/cmd")+"?cmdId="+id, body{"command": "true", "args": []string{}, "env": body{}, "sudo": false})
+		return w.ask("POST", w.sessionPath("/cmd")+"?cmdId="+id, body{"command": "true", "args": []string{}, "env": body{}, "sudo": false})
 	}
 	longest := strings.Repeat("i", 64)
 	w.row("the ID of a command with a chosen ID", observed, "live-chosen", with("live-chosen").at("command", "id"))
 	w.about = "… a taken one is 409"
 	w.row("a taken ID", assumed, "409 conflict", with("live-chosen"))
-	w.waited(w.session("/cmd/live-chosen"))
+	w.waited(w.sessionPath("/cmd/live-chosen"))
 	w.row("the ID of an ended command", assumed, "409 conflict", with("live-chosen"))
 	long := with(longest)
 	w.row("an ID of 64 characters", assumed, "200, as chosen: true", fmt.Sprintf("%s, as chosen: %t", long, long.at("command", "id") == longest))
@@ -361,9 +361,9 @@ func (w *walk) archive(name, content string) []byte {
 
 func (w *walk) files() {
 	write := func(cwd string, data []byte) reply {
-		return w.ask("POST", w.session("/fs/write"), data, "Content-Type", "application/gzip", "X-Cwd", cwd)
+		return w.ask("POST", w.sessionPath("/fs/write"), data, "Content-Type", "application/gzip", "X-Cwd", cwd)
 	}
-	read := func(path string) reply { return w.ask("POST", w.session("/fs/read"), body{"path": path}) }
+	read := func(path string) reply { return w.ask("POST", w.sessionPath("/fs/read"), body{"path": path}) }
 	cwd := w.sb.CurrentSession().Info().Cwd
 	w.row("an upload creates directories", observed, "200", write(cwd, w.archive("probe/run.sh", "#!/bin/sh\necho ran\n")))
 	w.row("an upload keeps modes", observed, "ran 755, exit code 0", w.sh("probe/run.sh; stat -c %a probe/run.sh", nil))
@@ -377,15 +377,15 @@ func (w *walk) files() {
 	w.row("a name that a quoted string can't hold", assumed, `attachment; filename="a\"?"; filename*=UTF-8''a%22%C3%A9`, read(`probe/a"é`).header.Get("Content-Disposition"))
 	w.about = ""
 	w.row("a missing file", observed, "404 not_found", read("probe/none"))
-	w.row("mkdir", observed, "200", w.ask("POST", w.session("/fs/mkdir"), body{"path": "made"}))
-	w.row("mkdir of an existing directory", observed, "400 file_error", w.ask("POST", w.session("/fs/mkdir"), body{"path": "made"}))
-	w.row("mkdir without a parent", observed, "400 file_error", w.ask("POST", w.session("/fs/mkdir"), body{"path": "no/such/parent"}))
+	w.row("mkdir", observed, "200", w.ask("POST", w.sessionPath("/fs/mkdir"), body{"path": "made"}))
+	w.row("mkdir of an existing directory", observed, "400 file_error", w.ask("POST", w.sessionPath("/fs/mkdir"), body{"path": "made"}))
+	w.row("mkdir without a parent", observed, "400 file_error", w.ask("POST", w.sessionPath("/fs/mkdir"), body{"path": "no/such/parent"}))
 	w.about = "an upload into a missing directory"
 	w.row("an upload into a missing directory", assumed, "400 file_error", write("/no/such/directory", w.archive("file", "x")))
 }
 
 func (w *walk) policy() {
-	set := func(policy body) reply { return w.ask("POST", w.session("/network-policy"), policy) }
+	set := func(policy body) reply { return w.ask("POST", w.sessionPath("/network-policy"), policy) }
 	for _, address := range []string{"2001:db8::/32", "10.0.0.1"} {
 		r := set(body{"mode": "custom", "allowedCIDRs": []string{address}})
 		known := assumed
@@ -410,21 +410,21 @@ func (w *walk) policy() {
 	w.row("a response rule", published, "200", r)
 	w.row("the response rule in the policy", assumed, `[{"domain":"a.example","response":{"statusCode":403}}]`, r.at("session", "networkPolicy", "responseRules"))
 	w.about = ""
-	w.row("the sandbox has the policy of its session", observed, r.at("session", "networkPolicy"), w.ask("GET", w.named(w.sb.Name(), ""), nil).at("sandbox", "networkPolicy"))
+	w.row("the sandbox has the policy of its session", observed, r.at("session", "networkPolicy"), w.ask("GET", w.sandboxPath(w.sb.Name(), ""), nil).at("sandbox", "networkPolicy"))
 	w.row("allow all again", published, "200", set(body{"mode": "allow-all"}))
 }
 
 func (w *walk) settings() {
 	// The JSON of the environment, {"A":"…"}, has 8 bytes in addition to the value.
 	update := func(size int) reply {
-		return w.ask("PATCH", w.named(w.sb.Name(), ""), body{"env": body{"A": strings.Repeat("x", size-8)}})
+		return w.ask("PATCH", w.sandboxPath(w.sb.Name(), ""), body{"env": body{"A": strings.Repeat("x", size-8)}})
 	}
 	w.about = "`env` of create and fork"
 	w.row("update with 4096 bytes of env as JSON", assumed, "200", update(4096))
 	w.row("update with 4097 bytes of env as JSON", assumed, "400 bad_request", update(4097))
 	w.about = "24: sends `env`"
-	w.row("env is cleared", published, "200", w.ask("PATCH", w.named(w.sb.Name(), ""), body{"env": body{}}))
-	patch := func(params body) reply { return w.ask("PATCH", w.named(w.sb.Name(), ""), params) }
+	w.row("env is cleared", published, "200", w.ask("PATCH", w.sandboxPath(w.sb.Name(), ""), body{"env": body{}}))
+	patch := func(params body) reply { return w.ask("PATCH", w.sandboxPath(w.sb.Name(), ""), params) }
 	w.about = "`keepLastSnapshots` comes with"
 	w.row("defaults of a retention policy", published, `{"count":3,"deleteEvicted":true}`,
 		patch(body{"keepLastSnapshots": body{"count": 3}}).at("sandbox", "keepLastSnapshots"))
@@ -433,20 +433,20 @@ func (w *walk) settings() {
 	w.row("a timeout of more than a day", published, "400", patch(body{"timeout": 86_400_001}).status)
 	for _, ms := range []int{99, 18_000_001} {
 		w.row(fmt.Sprintf("a command's timeout of %d ms", ms), published, "400",
-			w.ask("POST", w.session("/cmd"), body{"command": "true", "args": []string{}, "env": body{}, "sudo": false, "timeout": ms}).status)
+			w.ask("POST", w.sessionPath("/cmd"), body{"command": "true", "args": []string{}, "env": body{}, "sudo": false, "timeout": ms}).status)
 	}
 	w.about = "ports 1024"
-	w.row("a port below 1024", observed, "400 bad_request", w.ask("PATCH", w.named(w.sb.Name(), ""), body{"ports": []int{80}}))
+	w.row("a port below 1024", observed, "400 bad_request", w.ask("PATCH", w.sandboxPath(w.sb.Name(), ""), body{"ports": []int{80}}))
 }
 
 func (w *walk) snapshots() {
 	w.must(w.sb.WriteFiles(w.ctx, []sandbox.File{{Path: "kept", Content: []byte("kept")}}, nil))
-	taken := w.ask("POST", w.session("/snapshot"), body{"expiration": (24 * time.Hour).Milliseconds()})
+	taken := w.ask("POST", w.sessionPath("/snapshot"), body{"expiration": (24 * time.Hour).Milliseconds()})
 	w.row("snapshot", observed, "201 created snapshotting", fmt.Sprint(taken, " ", taken.at("snapshot", "status"), " ", taken.at("session", "status")))
 	_, err := w.sb.Stop(w.ctx, nil) // waits until the session has ended
 	w.row("stop of the session that a snapshot has ended", observed, "<nil>", err)
 	w.row("a command in an ended session", observed, "410 sandbox_stopped",
-		w.ask("POST", w.session("/cmd"), body{"command": "true", "args": []string{}, "env": body{}, "sudo": false}))
+		w.ask("POST", w.sessionPath("/cmd"), body{"command": "true", "args": []string{}, "env": body{}, "sudo": false}))
 	if w.Apart {
 		r := w.visit(3000, nil)
 		w.about = "a route returns 502"
@@ -454,10 +454,10 @@ func (w *walk) snapshots() {
 	}
 	id := taken.at("snapshot", "id")
 	w.about = "a sandbox starts in its snapshot's region"
-	w.row("create from a snapshot in another region", assumed, "422 snapshot_region_mismatch", w.from(id, body{"region": "sfo1"}))
+	w.row("create from a snapshot in another region", assumed, "422 snapshot_region_mismatch", w.createFrom(id, body{"region": "sfo1"}))
 	w.about = "a runtime with a snapshot source"
-	w.row("create from a snapshot and an image", assumed, "400 bad_request", w.from(id, body{"image": "vercel/sandbox/universal"}))
-	forked := w.heirs(id)
+	w.row("create from a snapshot and an image", assumed, "400 bad_request", w.createFrom(id, body{"image": "vercel/sandbox/universal"}))
+	forked := w.sandboxFromSnapshot(id)
 
 	gone := w.ask("DELETE", "/v2/sandboxes/snapshots/"+id, nil)
 	w.about = ""
@@ -466,8 +466,8 @@ func (w *walk) snapshots() {
 	left := w.ask("GET", "/v2/sandboxes/snapshots/"+id, nil)
 	w.row("status and size of a deleted snapshot", observed, "deleted 0", left.at("snapshot", "status")+" "+left.at("snapshot", "sizeBytes"))
 	w.about = "create from a deleted snapshot"
-	w.row("create from a deleted snapshot", published, "410 snapshot_not_found", w.from(id, nil))
-	w.row("create from an unknown snapshot", published, "404", w.from("snap_none", nil).status)
+	w.row("create from a deleted snapshot", published, "410 snapshot_not_found", w.createFrom(id, nil))
+	w.row("create from an unknown snapshot", published, "404", w.createFrom("snap_none", nil).status)
 
 	// Save the fork's own files, and delete them.
 	_, err = forked.Stop(w.ctx, nil)
@@ -475,13 +475,13 @@ func (w *walk) snapshots() {
 	own := forked.Info().CurrentSnapshotID
 	w.about = ""
 	w.row("delete of the snapshot that contains a sandbox's files", observed, "200", w.ask("DELETE", "/v2/sandboxes/snapshots/"+own, nil))
-	w.row("resume of a sandbox whose snapshot is deleted", observed, "410 snapshot_not_found", w.ask("GET", w.named(forked.Name(), "")+"&resume=true", nil))
+	w.row("resume of a sandbox whose snapshot is deleted", observed, "410 snapshot_not_found", w.ask("GET", w.sandboxPath(forked.Name(), "")+"&resume=true", nil))
 	_, err = w.client.Get(w.ctx, forked.Name(), nil)
 	w.row("the client's error about the deleted snapshot", observed, "true", errors.Is(err, sandbox.ErrSnapshotNotFound))
 }
 
-// from requests a sandbox from a snapshot, which the service should refuse.
-func (w *walk) from(snapshot string, more body) reply {
+// createFrom requests a sandbox from a snapshot, which the service should refuse.
+func (w *walk) createFrom(snapshot string, more body) reply {
 	params := body{
 		"projectId": w.Credentials.ProjectID, "name": w.prefix + "refused", "tags": tags, "timeout": 60_000, "resources": body{"vcpus": 1},
 		"source": body{"type": "snapshot", "snapshotId": snapshot},
@@ -490,9 +490,9 @@ func (w *walk) from(snapshot string, more body) reply {
 	return w.ask("POST", "/v3/sandboxes", params)
 }
 
-// heirs asks about a sandbox from a snapshot and about the fork of this sandbox. It returns
+// sandboxFromSnapshot asks about a sandbox from a snapshot and about the fork of this sandbox. It returns
 // the fork.
-func (w *walk) heirs(id string) *sandbox.Sandbox {
+func (w *walk) sandboxFromSnapshot(id string) *sandbox.Sandbox {
 	second, err := w.client.Create(w.ctx, &sandbox.CreateOptions{
 		Name: w.prefix + "second", VCPUs: 1, Timeout: time.Minute, Tags: tags, Source: sandbox.SnapshotSource{SnapshotID: id}, SnapshotExpiration: 24 * time.Hour,
 	})
@@ -506,7 +506,7 @@ func (w *walk) heirs(id string) *sandbox.Sandbox {
 	w.must(second.FS().WriteFile(w.ctx, "kept", []byte("more"), 0o644))
 	_, err = second.Stop(w.ctx, nil)
 	w.must(err)
-	fork := w.ask("POST", w.named(second.Name(), "/fork"), body{"name": w.prefix + "fork", "tags": tags})
+	fork := w.ask("POST", w.sandboxPath(second.Name(), "/fork"), body{"name": w.prefix + "fork", "tags": tags})
 	w.row("fork", published, "200", fork)
 	w.about = "a fork's session has that snapshot"
 	w.row("the source snapshot of a fork's session", assumed, second.Info().CurrentSnapshotID, fork.at("session", "sourceSnapshotId"))
@@ -522,7 +522,7 @@ func (w *walk) heirs(id string) *sandbox.Sandbox {
 	w.must(second.FS().WriteFile(w.ctx, "kept", []byte("last"), 0o644))
 	_, err = second.Stop(w.ctx, &sandbox.StopOptions{NoWait: true})
 	w.must(err)
-	back := w.ask("GET", w.named(second.Name(), "")+"&resume=true", nil)
+	back := w.ask("GET", w.sandboxPath(second.Name(), "")+"&resume=true", nil)
 	w.about = "422: resumes a stopping session"
 	w.row("resume while the previous session stops", published, "200 running true", fmt.Sprint(back, " ", back.at("session", "status"), " ", back.at("resumed")))
 	w.about = "3: starts by `resume=true`"
@@ -539,9 +539,9 @@ func (w *walk) lostFiles() {
 	w.must(err)
 	_, err = sb.Stop(w.ctx, nil)
 	w.must(err)
-	resume := func() reply { return w.ask("GET", w.named(sb.Name(), "")+"&resume=true", nil) }
+	resume := func() reply { return w.ask("GET", w.sandboxPath(sb.Name(), "")+"&resume=true", nil) }
 	w.row("get without resume", observed, "200 stopped", func() string {
-		r := w.ask("GET", w.named(sb.Name(), ""), nil)
+		r := w.ask("GET", w.sandboxPath(sb.Name(), ""), nil)
 		return fmt.Sprint(r, " ", r.at("sandbox", "status"))
 	}())
 	w.row("resume of an ephemeral sandbox", observed, "400 snapshot_not_found", resume())
@@ -550,7 +550,7 @@ func (w *walk) lostFiles() {
 	w.row("resume of a sandbox without a snapshot", assumed, "400 bad_request", resume())
 	w.about = ""
 	w.row("delete of a sandbox", observed, "<nil>", sb.Delete(w.ctx, nil))
-	w.row("get of a deleted sandbox", observed, "404 not_found", w.ask("GET", w.named(sb.Name(), ""), nil))
+	w.row("get of a deleted sandbox", observed, "404 not_found", w.ask("GET", w.sandboxPath(sb.Name(), ""), nil))
 }
 
 func (w *walk) drives() {
@@ -559,10 +559,10 @@ func (w *walk) drives() {
 		w.skip("the project has no drives")
 	}
 	w.must(err)
-	path := func(rest string) string { return w.named("drives/"+drive.Name(), rest) }
+	path := func(rest string) string { return w.sandboxPath("drives/"+drive.Name(), rest) }
 	w.about = "… `GET` by name or ID"
 	w.row("a drive by its name", published, "true", w.ask("GET", path(""), nil).at("drive", "id") == drive.Info().ID)
-	w.row("a drive by its ID", published, "true", w.ask("GET", w.named("drives/"+drive.Info().ID, ""), nil).at("drive", "name") == drive.Name())
+	w.row("a drive by its ID", published, "true", w.ask("GET", w.sandboxPath("drives/"+drive.Info().ID, ""), nil).at("drive", "name") == drive.Name())
 	w.about = "drives: get or create"
 	w.row("create of an existing drive with another region", published, "409 conflict",
 		w.ask("POST", "/v2/sandboxes/drives/"+drive.Name(), body{"projectId": w.Credentials.ProjectID, "region": "sfo1"}))

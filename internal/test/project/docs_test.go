@@ -73,7 +73,7 @@ func TestDocs(t *testing.T) {
 			case strings.HasPrefix(code, "package main\n"):
 				at = name + ".go"
 				programs = append(programs, program{name, code, block[2]})
-				code = joined(code, name)
+				code = asPackageFile(code, name)
 			case strings.HasPrefix(code, "package "):
 				at, code = name+"_test.go", packageClause.ReplaceAllString(code, "package documents_test\n")
 			default:
@@ -116,7 +116,7 @@ func TestDocs(t *testing.T) {
 			cmd.Stderr = &stderr
 			out, err := cmd.Output()
 			require.NoError(t, err, "%s", &stderr)
-			assert.Equal(t, varying(p.output), varying(string(out)), "the output in the document differs from the program's: correct the document or the program")
+			assert.Equal(t, maskVarying(p.output), maskVarying(string(out)), "the output in the document differs from the program's: correct the document or the program")
 		})
 	}
 }
@@ -134,9 +134,9 @@ var (
 	topLevel      = regexp.MustCompile(`(?m)^(?:func|type|var|const) (\w+)`)
 )
 
-// joined turns a program into a file of a package that contains other programs, too. It
+// asPackageFile turns a program into a file of a package that contains other programs, too. It
 // appends the program's name to all names that the program declares.
-func joined(code, name string) string {
+func asPackageFile(code, name string) string {
 	code = packageClause.ReplaceAllString(code, "package documents\n")
 	own := map[string]bool{}
 	for _, m := range topLevel.FindAllStringSubmatch(code, -1) {
@@ -183,8 +183,8 @@ func fragment(code string) string {
 	return b.String() + "}\n"
 }
 
-// varying replaces the command IDs and durations in an output, which vary between runs.
-func varying(output string) string {
+// maskVarying replaces the command IDs and durations in an output, which vary between runs.
+func maskVarying(output string) string {
 	output = regexp.MustCompile(`\bc[0-9a-f]{32}\b`).ReplaceAllString(output, "ID")
 	return regexp.MustCompile(`\b[0-9.]+(ms|s)\b`).ReplaceAllString(output, "TIME")
 }

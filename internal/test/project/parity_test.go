@@ -42,7 +42,7 @@ func TestParity(t *testing.T) {
 		members[s[strings.LastIndexByte(s, '.')+1:]] = true
 	}
 	for _, note := range notes {
-		for _, s := range noted.FindAllString(note, -1) {
+		for _, s := range symbolInNote.FindAllString(note, -1) {
 			name := strings.Trim(s, "`")
 			assert.True(t, symbols[name] || s != name && members[name], "a note in testdata/parity.tsv names %s, but this is not a Go symbol: correct the note: %s", name, note)
 		}
@@ -91,8 +91,8 @@ func TestParity(t *testing.T) {
 	}
 }
 
-// noted matches the Go symbols in a note, which have the form Type.Member or `Name`.
-var noted = regexp.MustCompile("`[A-Z]\\w+`|\\b[A-Z]\\w*\\.[A-Z]\\w*")
+// symbolInNote matches the Go symbols in a note, which have the form Type.Member or `Name`.
+var symbolInNote = regexp.MustCompile("`[A-Z]\\w+`|\\b[A-Z]\\w*\\.[A-Z]\\w*")
 
 // parityRows reads the table, which maps JavaScript members to Go symbols, and its notes. A
 // row without a symbol has a note with the reason.

@@ -31,10 +31,10 @@ func TestPageAfterAStart(t *testing.T) {
 	_, gate, sb, direct := testkit.LightBehind(t, sandbox.ClientOptions{}, nil)
 	for name, run := range map[string]func(context.Context) error{
 		"RunCommand": func(ctx context.Context) error {
-			return second(sb.RunCommand(ctx, "sh", []string{"-c", "echo x >> runs"}, nil))
+			return errorOf(sb.RunCommand(ctx, "sh", []string{"-c", "echo x >> runs"}, nil))
 		},
 		"StartCommand": func(ctx context.Context) error {
-			return second(sb.StartCommand(ctx, "sh", []string{"-c", "echo x >> runs"}, nil))
+			return errorOf(sb.StartCommand(ctx, "sh", []string{"-c", "echo x >> runs"}, nil))
 		},
 		"Cmd": func(ctx context.Context) error { return sb.CommandContext(ctx, "sh", "-c", "echo x >> runs").Run() },
 	} {

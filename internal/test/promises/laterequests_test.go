@@ -199,17 +199,17 @@ func lateRequests() map[*api.Op]lateRequest {
 	const conflict, taken, notFound = http.StatusConflict, http.StatusBadRequest, http.StatusNotFound
 	named := func(runtime string) func(context.Context, *lateWorld) error {
 		return func(ctx context.Context, w *lateWorld) error {
-			return second(w.c.GetOrCreate(ctx, "new", &sandbox.CreateOptions{Runtime: runtime}))
+			return errorOf(w.c.GetOrCreate(ctx, "new", &sandbox.CreateOptions{Runtime: runtime}))
 		}
 	}
 	start := func(id string) func(context.Context, *lateWorld) error {
 		return func(ctx context.Context, w *lateWorld) error {
-			return second(w.sb.StartCommand(ctx, "true", nil, &sandbox.StartOptions{ID: id}))
+			return errorOf(w.sb.StartCommand(ctx, "true", nil, &sandbox.StartOptions{ID: id}))
 		}
 	}
 	run := func(id string) func(context.Context, *lateWorld) error {
 		return func(ctx context.Context, w *lateWorld) error {
-			return second(w.sb.RunCommand(ctx, "true", nil, &sandbox.CommandOptions{ID: id}))
+			return errorOf(w.sb.RunCommand(ctx, "true", nil, &sandbox.CommandOptions{ID: id}))
 		}
 	}
 	tags := func(value string) func(context.Context, *lateWorld) error {
@@ -219,7 +219,7 @@ func lateRequests() map[*api.Op]lateRequest {
 	}
 	policy := func(mode sandbox.PolicyMode) func(context.Context, *lateWorld) error {
 		return func(ctx context.Context, w *lateWorld) error {
-			return second(w.sb.UpdateNetworkPolicy(ctx, &sandbox.NetworkPolicy{Mode: mode}))
+			return errorOf(w.sb.UpdateNetworkPolicy(ctx, &sandbox.NetworkPolicy{Mode: mode}))
 		}
 	}
 	file := func(text string) func(context.Context, *lateWorld) error {
@@ -228,7 +228,7 @@ func lateRequests() map[*api.Op]lateRequest {
 		}
 	}
 	write := func(text string) func(context.Context, *lateWorld) error {
-		return func(_ context.Context, w *lateWorld) error { return second(io.WriteString(w.input, text)) }
+		return func(_ context.Context, w *lateWorld) error { return errorOf(io.WriteString(w.input, text)) }
 	}
 
 	// The late request creates a sandbox with a generated name, which the program does not
@@ -251,7 +251,7 @@ func lateRequests() map[*api.Op]lateRequest {
 		if err := w.cmd.Kill(ctx); err != nil {
 			return err
 		}
-		return second(w.cmd.Wait(ctx))
+		return errorOf(w.cmd.Wait(ctx))
 	}, status: notFound}
 	// A write contains its offset, so the service ignores late data.
 	rows[api.WriteStdin] = lateRequest{
@@ -259,13 +259,13 @@ func lateRequests() map[*api.Op]lateRequest {
 			if err := write("one\n")(ctx, w); err != nil {
 				return err
 			}
-			return second(w.reader.WaitForLog(ctx, regexp.MustCompile("one")))
+			return errorOf(w.reader.WaitForLog(ctx, regexp.MustCompile("one")))
 		},
 		next: func(ctx context.Context, w *lateWorld) error {
 			if err := write("two\n")(ctx, w); err != nil {
 				return err
 			}
-			return second(w.reader.WaitForLog(ctx, regexp.MustCompile("two")))
+			return errorOf(w.reader.WaitForLog(ctx, regexp.MustCompile("two")))
 		},
 	}
 	// The client sends these requests only once. They take effect late, and the error
@@ -293,7 +293,7 @@ func lateRequests() map[*api.Op]lateRequest {
 	rows[api.DeleteSandbox] = lateRequest{
 		call: as(api.DeleteSandbox),
 		next: func(ctx context.Context, w *lateWorld) error {
-			return second(w.c.Create(ctx, &sandbox.CreateOptions{Name: "work"}))
+			return errorOf(w.c.Create(ctx, &sandbox.CreateOptions{Name: "work"}))
 		},
 		changes: "no sandbox work, no sandbox work: commands, no sandbox work: files, no sandbox work: policy, no sandbox work: tags, no sandbox work: timeout",
 	}
@@ -311,7 +311,7 @@ func lateRequests() map[*api.Op]lateRequest {
 	}
 	rows[api.DeleteDrive] = lateRequest{
 		call:    as(api.DeleteDrive),
-		next:    func(ctx context.Context, w *lateWorld) error { return second(w.c.GetOrCreateDrive(ctx, "data", nil)) },
+		next:    func(ctx context.Context, w *lateWorld) error { return errorOf(w.c.GetOrCreateDrive(ctx, "data", nil)) },
 		changes: "no drive data",
 	}
 	return rows
@@ -390,14 +390,14 @@ func TestLateRequests(t *testing.T) {
 					if !assert.True(t, ok, "%s %s has no row", op.Method, op.Path) || i%worlds != part {
 						continue
 					}
-					t.Run(op.Name+" "+op.Path, func(t *testing.T) { lateRequested(t, w, late, op, row, status) })
+					t.Run(op.Name+" "+op.Path, func(t *testing.T) { testLateRequest(t, w, late, op, row, status) })
 				}
 			})
 		}
 	}
 }
 
-func lateRequested(t *testing.T, w *lateWorld, late *delayer, op *api.Op, row lateRequest, status int) {
+func testLateRequest(t *testing.T, w *lateWorld, late *delayer, op *api.Op, row lateRequest, status int) {
 	if op == api.WriteStdin {
 		w.startReader(t)
 	}

@@ -40,7 +40,7 @@ type lostResponse struct {
 	call    func(ctx context.Context, w *lostWorld) error
 }
 
-func second[T any](_ T, err error) error { return err }
+func errorOf[T any](_ T, err error) error { return err }
 
 // These are operations of api.Table, but with a name that the caller has chosen.
 var createNamed, createRuntimeNamed, forkNamed = new(*api.CreateSandbox), new(*api.CreateRuntime), new(*api.ForkSandbox)
@@ -62,28 +62,28 @@ func lostResponses() map[*api.Op]lostResponse {
 	}
 	return map[*api.Op]lostResponse{
 		api.CreateSandbox: {sandboxtest.CreateSandbox, once, true, func(ctx context.Context, w *lostWorld) error {
-			return second(w.c.Create(ctx, nil))
+			return errorOf(w.c.Create(ctx, nil))
 		}},
 		createNamed: {sandboxtest.CreateSandbox, once, true, func(ctx context.Context, w *lostWorld) error {
-			return second(w.c.Create(ctx, &sandbox.CreateOptions{Name: "new"}))
+			return errorOf(w.c.Create(ctx, &sandbox.CreateOptions{Name: "new"}))
 		}},
 		api.CreateRuntime: {sandboxtest.CreateSandbox, once, true, func(ctx context.Context, w *lostWorld) error {
-			return second(w.c.Create(ctx, &sandbox.CreateOptions{Runtime: "node24"}))
+			return errorOf(w.c.Create(ctx, &sandbox.CreateOptions{Runtime: "node24"}))
 		}},
 		createRuntimeNamed: {sandboxtest.CreateSandbox, once, true, func(ctx context.Context, w *lostWorld) error {
-			return second(w.c.Create(ctx, &sandbox.CreateOptions{Name: "new", Runtime: "node24"}))
+			return errorOf(w.c.Create(ctx, &sandbox.CreateOptions{Name: "new", Runtime: "node24"}))
 		}},
 		api.ForkSandbox: {sandboxtest.ForkSandbox, once, true, func(ctx context.Context, w *lostWorld) error {
-			return second(w.c.Fork(ctx, "kept", nil))
+			return errorOf(w.c.Fork(ctx, "kept", nil))
 		}},
 		forkNamed: {sandboxtest.ForkSandbox, once, true, func(ctx context.Context, w *lostWorld) error {
-			return second(w.c.Fork(ctx, "kept", &sandbox.ForkOptions{Name: "fork"}))
+			return errorOf(w.c.Fork(ctx, "kept", &sandbox.ForkOptions{Name: "fork"}))
 		}},
 		api.GetSandbox: {sandboxtest.GetSandbox, again, false, func(ctx context.Context, w *lostWorld) error {
-			return second(w.c.Get(ctx, "work", nil))
+			return errorOf(w.c.Get(ctx, "work", nil))
 		}},
 		api.ListSandboxes: {sandboxtest.ListSandboxes, again, false, func(ctx context.Context, w *lostWorld) error {
-			return second(w.c.ListPage(ctx, nil))
+			return errorOf(w.c.ListPage(ctx, nil))
 		}},
 		api.UpdateSandbox: {sandboxtest.UpdateSandbox, again, false, func(ctx context.Context, w *lostWorld) error {
 			return w.sb.Update(ctx, &sandbox.UpdateOptions{Tags: map[string]string{"a": "b"}})
@@ -95,34 +95,34 @@ func lostResponses() map[*api.Op]lostResponse {
 			return w.sb.CurrentSession().Refresh(ctx)
 		}},
 		api.ListSessions: {sandboxtest.ListSessions, again, false, func(ctx context.Context, w *lostWorld) error {
-			return second(w.sb.ListSessionsPage(ctx, nil))
+			return errorOf(w.sb.ListSessionsPage(ctx, nil))
 		}},
 		api.StopSession: {sandboxtest.StopSession, again, false, func(ctx context.Context, w *lostWorld) error {
-			return second(w.sb.Stop(ctx, nil))
+			return errorOf(w.sb.Stop(ctx, nil))
 		}},
 		api.ExtendTimeout: {sandboxtest.ExtendTimeout, once, true, func(ctx context.Context, w *lostWorld) error {
 			return w.sb.ExtendTimeout(ctx, time.Minute)
 		}},
 		api.SetPolicy: {sandboxtest.SetPolicy, again, false, func(ctx context.Context, w *lostWorld) error {
-			return second(w.sb.CurrentSession().UpdateNetworkPolicy(ctx, &sandbox.NetworkPolicy{Mode: sandbox.PolicyDenyAll}))
+			return errorOf(w.sb.CurrentSession().UpdateNetworkPolicy(ctx, &sandbox.NetworkPolicy{Mode: sandbox.PolicyDenyAll}))
 		}},
 		api.CreateSnapshot: {sandboxtest.CreateSnapshot, once, true, func(ctx context.Context, w *lostWorld) error {
-			return second(w.sb.Snapshot(ctx, nil))
+			return errorOf(w.sb.Snapshot(ctx, nil))
 		}},
 		api.OpenInteractive: {sandboxtest.OpenInteractive, again, false, func(ctx context.Context, w *lostWorld) error {
-			return second(w.sb.OpenInteractive(ctx))
+			return errorOf(w.sb.OpenInteractive(ctx))
 		}},
 		api.RunCommand: {sandboxtest.RunCommand, once, false, func(ctx context.Context, w *lostWorld) error {
-			return second(w.sb.RunCommand(ctx, "true", nil, nil))
+			return errorOf(w.sb.RunCommand(ctx, "true", nil, nil))
 		}},
 		api.StartCommand: {sandboxtest.RunCommand, once, false, func(ctx context.Context, w *lostWorld) error {
-			return second(w.sb.StartCommand(ctx, "true", nil, nil))
+			return errorOf(w.sb.StartCommand(ctx, "true", nil, nil))
 		}},
 		api.ListCommands: {sandboxtest.ListCommands, again, false, func(ctx context.Context, w *lostWorld) error {
-			return second(w.sb.ListCommands(ctx))
+			return errorOf(w.sb.ListCommands(ctx))
 		}},
 		api.GetCommand: {sandboxtest.GetCommand, again + 1, false, func(ctx context.Context, w *lostWorld) error { // one more, because GetCommand also looks for the end
-			return second(w.sb.GetCommand(ctx, w.cmd.ID()))
+			return errorOf(w.sb.GetCommand(ctx, w.cmd.ID()))
 		}},
 		api.CommandLogs: {sandboxtest.CommandLogs, again, false, func(ctx context.Context, w *lostWorld) error {
 			for range w.cmd.Logs(ctx) {
@@ -151,26 +151,26 @@ func lostResponses() map[*api.Op]lostResponse {
 			return drain(w.sb.FS().Open(ctx, "there", nil))
 		}},
 		api.ListDrives: {sandboxtest.ListDrives, again, false, func(ctx context.Context, w *lostWorld) error {
-			return second(w.c.ListDrivesPage(ctx, nil))
+			return errorOf(w.c.ListDrivesPage(ctx, nil))
 		}},
 		api.GetOrCreateDrive: {sandboxtest.GetOrCreateDrive, again, false, func(ctx context.Context, w *lostWorld) error {
-			return second(w.c.GetOrCreateDrive(ctx, "another", nil))
+			return errorOf(w.c.GetOrCreateDrive(ctx, "another", nil))
 		}},
 		api.GetDrive: {sandboxtest.GetDrive, again, false, func(ctx context.Context, w *lostWorld) error {
-			return second(w.c.GetDrive(ctx, "data"))
+			return errorOf(w.c.GetDrive(ctx, "data"))
 		}},
 		api.ForkDrive: {sandboxtest.ForkDrive, once, true, func(ctx context.Context, w *lostWorld) error {
-			return second(w.c.ForkDrive(ctx, w.drive.Name(), "forked"))
+			return errorOf(w.c.ForkDrive(ctx, w.drive.Name(), "forked"))
 		}},
 		api.DeleteDrive: {sandboxtest.DeleteDrive, once, false, func(ctx context.Context, w *lostWorld) error { return w.drive.Delete(ctx) }},
 		api.ListSnapshots: {sandboxtest.ListSnapshots, again, false, func(ctx context.Context, w *lostWorld) error {
-			return second(w.c.ListSnapshotsPage(ctx, nil))
+			return errorOf(w.c.ListSnapshotsPage(ctx, nil))
 		}},
 		api.SnapshotTree: {sandboxtest.SnapshotTree, again, false, func(ctx context.Context, w *lostWorld) error {
-			return second(w.c.SnapshotTreePage(ctx, w.snapshot, nil))
+			return errorOf(w.c.SnapshotTreePage(ctx, w.snapshot, nil))
 		}},
 		api.GetSnapshot: {sandboxtest.GetSnapshot, again, false, func(ctx context.Context, w *lostWorld) error {
-			return second(w.c.GetSnapshot(ctx, w.snapshot))
+			return errorOf(w.c.GetSnapshot(ctx, w.snapshot))
 		}},
 		api.DeleteSnapshot: {sandboxtest.DeleteSnapshot, again, false, func(ctx context.Context, w *lostWorld) error {
 			snapshot, err := w.c.GetSnapshot(ctx, w.snapshot)

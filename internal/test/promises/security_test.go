@@ -421,13 +421,13 @@ func TestIDsOfStreamsChooseNoRoute(t *testing.T) {
 	t.Parallel()
 	for name, run := range map[string]func(context.Context, *sandbox.Sandbox) error{
 		"RunCommand": func(ctx context.Context, sb *sandbox.Sandbox) error {
-			return second(sb.RunCommand(ctx, "true", nil, nil))
+			return errorOf(sb.RunCommand(ctx, "true", nil, nil))
 		},
 		"StartCommand": func(ctx context.Context, sb *sandbox.Sandbox) error {
-			return second(sb.StartCommand(ctx, "true", nil, &sandbox.StartOptions{Stdout: io.Discard}))
+			return errorOf(sb.StartCommand(ctx, "true", nil, &sandbox.StartOptions{Stdout: io.Discard}))
 		},
 		"Cmd": func(ctx context.Context, sb *sandbox.Sandbox) error {
-			return second(sb.CommandContext(ctx, "true").Output())
+			return errorOf(sb.CommandContext(ctx, "true").Output())
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) { // each call looks for the command for five seconds

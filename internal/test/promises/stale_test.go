@@ -59,7 +59,7 @@ func TestStaleResponses(t *testing.T) {
 	t.Parallel()
 	calls := map[string]func(context.Context, *sandbox.Client, *sandbox.Sandbox) error{
 		"RunCommand": func(ctx context.Context, _ *sandbox.Client, sb *sandbox.Sandbox) error {
-			return second(sb.RunCommand(ctx, "sh", []string{"-c", "echo x > ours"}, nil))
+			return errorOf(sb.RunCommand(ctx, "sh", []string{"-c", "echo x > ours"}, nil))
 		},
 		"WriteFiles": func(ctx context.Context, _ *sandbox.Client, sb *sandbox.Sandbox) error {
 			return sb.FS().WriteFile(ctx, "ours", []byte("x"), 0o644)
@@ -71,11 +71,11 @@ func TestStaleResponses(t *testing.T) {
 			return sb.Update(ctx, &sandbox.UpdateOptions{Tags: map[string]string{"a": "b"}})
 		},
 		"Snapshot": func(ctx context.Context, _ *sandbox.Client, sb *sandbox.Sandbox) error {
-			return second(sb.Snapshot(ctx, nil))
+			return errorOf(sb.Snapshot(ctx, nil))
 		},
 		"Delete": func(ctx context.Context, _ *sandbox.Client, sb *sandbox.Sandbox) error { return sb.Delete(ctx, nil) },
 		"List": func(ctx context.Context, c *sandbox.Client, _ *sandbox.Sandbox) error {
-			return second(sandbox.Collect(c.List(ctx, &sandbox.ListOptions{Limit: 1})))
+			return errorOf(sandbox.Collect(c.List(ctx, &sandbox.ListOptions{Limit: 1})))
 		},
 	}
 	for name, call := range calls {

@@ -181,7 +181,7 @@ func TestStdinEmptySuccess(t *testing.T) {
 // the request. After the last request, it also waits until the command has ended.
 func stdinEmptySuccess(t *testing.T, srv *sandboxtest.Server, direct *sandbox.Sandbox, body, at string, passOn bool) {
 	data := bytes.Repeat([]byte("0123456789abcdef"), 100<<10) // at least 4 requests
-	gate, sb := through(t, srv, direct, sandbox.ClientOptions{Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}})
+	gate, sb := throughGateway(t, srv, direct, sandbox.ClientOptions{Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}})
 	cmd, err := sb.StartCommand(t.Context(), "sha256sum", nil, &sandbox.StartOptions{AttachStdin: true})
 	require.NoError(t, err)
 	var requests, answered atomic.Int32

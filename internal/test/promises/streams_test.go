@@ -24,8 +24,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// through returns a new handle of a shared sandbox, and the gateway of its client.
-func through(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox, opts sandbox.ClientOptions) (*testkit.Gateway, *sandbox.Sandbox) {
+// throughGateway returns a new handle of a shared sandbox, and the gateway of its client.
+func throughGateway(t *testing.T, srv *sandboxtest.Server, sb *sandbox.Sandbox, opts sandbox.ClientOptions) (*testkit.Gateway, *sandbox.Sandbox) {
 	t.Helper()
 	gate := &testkit.Gateway{Next: testkit.Transport(t)}
 	opts.HTTPClient = &http.Client{Transport: gate}
@@ -70,7 +70,7 @@ func TestCleanCuts(t *testing.T) {
 			tail := p.tail
 			t.Run(name+", "+p.name+", "+p.where, func(t *testing.T) {
 				t.Parallel()
-				gate, sb := through(t, srv, shared, sandbox.ClientOptions{MaxRetries: -1, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}})
+				gate, sb := throughGateway(t, srv, shared, sandbox.ClientOptions{MaxRetries: -1, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}})
 				var cut, odd atomic.Bool
 				gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 					if testkit.IsLook(req) && respond != nil && cut.Load() && odd.CompareAndSwap(false, true) {
@@ -123,7 +123,7 @@ func TestOddResponsesCostAnAttempt(t *testing.T) {
 	for _, status := range []int{200, 403, 408, 425, 502} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			t.Parallel()
-			gate, sb := through(t, srv, shared, sandbox.ClientOptions{MaxRetries: -1, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}})
+			gate, sb := throughGateway(t, srv, shared, sandbox.ClientOptions{MaxRetries: -1, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}})
 			var cut, odd atomic.Bool
 			gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 				if testkit.IsLogs(req) && odd.CompareAndSwap(false, true) {
