@@ -174,9 +174,9 @@ func TestLinksOfAUser(t *testing.T) {
 	assert.Equal(t, []string{"chown", "-h", "alice"}, args[at-3:at])
 }
 
-// TestFieldsOfOurOwn checks fields of requests that the recordings of the official SDK do not
+// TestFieldsThatAreNotRecorded checks fields of requests that the recordings of the official SDK do not
 // show: those that the official SDK does not send, and those of a start.
-func TestFieldsOfOurOwn(t *testing.T) {
+func TestFieldsThatAreNotRecorded(t *testing.T) {
 	t.Parallel()
 	env, extra := sandbox.Env{"A": "b"}, map[string]any{"__x": "y"}
 	for name, tt := range map[string]struct {

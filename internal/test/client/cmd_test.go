@@ -180,7 +180,7 @@ func TestCmdSurvivesCuts(t *testing.T) {
 }
 
 // Wait gives up if the API does not report that a canceled command has ended.
-func TestCmdIsGivenUp(t *testing.T) {
+func TestCmdGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sb sandbox.Sandbox
 		require.NoError(t, sb.UnmarshalJSON([]byte(`{"metadata":{"id":"sess_1","status":"running","cwd":"/"},"sandboxMetadata":{"name":"a"},"routes":[]}`)))

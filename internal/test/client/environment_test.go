@@ -288,8 +288,8 @@ func TestBusyBox(t *testing.T) {
 	}
 }
 
-// TestEnvThatDoesNotSplit: if env has no -S, as in BusyBox, a shell is used instead.
-func TestEnvThatDoesNotSplit(t *testing.T) {
+// TestEnvWithoutSplit: if env has no -S, as in BusyBox, a shell is used instead.
+func TestEnvWithoutSplit(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin", "POSIXLY_CORRECT": "1", "TAR_OPTIONS": "--no-such"}})
 	ctx, f := t.Context(), sb.FS()
@@ -303,8 +303,8 @@ exec /usr/bin/env "$@"
 	assert.ErrorIs(t, err, fs.ErrNotExist)
 }
 
-// TestProgramOfOwnMissing: a missing helper program is not reported as a missing file.
-func TestProgramOfOwnMissing(t *testing.T) {
+// TestHelperProgramMissing: a missing helper program is not reported as a missing file.
+func TestHelperProgramMissing(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin"}})
 	ctx, f := t.Context(), sb.FS()

@@ -387,7 +387,7 @@ func TestLateUpload(t *testing.T) {
 // If the response to the command that joins the pieces is lost, the client runs it again.
 func TestWriterLosesResponses(t *testing.T) {
 	t.Parallel()
-	needs.Long(t, "it writes 40 MiB; TestSecondJoin also loses a response")
+	needs.Long(t, "it writes 40 MiB; TestJoinRunsTwice also loses a response")
 	needs.GNU(t)
 	srv, sb := start(t, nil)
 	data := make([]byte, 8<<20+1<<10) // two pieces, the last one short
@@ -488,7 +488,7 @@ func TestTrailingSlash(t *testing.T) {
 }
 
 // Renaming a file to another hard link of the same file does nothing, like rename(2).
-func TestRenameOfTwins(t *testing.T) {
+func TestRenameHardLinks(t *testing.T) {
 	t.Parallel()
 	sb := share(t, nil)
 	f := sb.FS()
@@ -505,7 +505,7 @@ func TestRenameOfTwins(t *testing.T) {
 
 // If a path names a pipe that no process reads, an operation fails at once or ends with
 // its context. No process stays behind in the sandbox.
-func TestPipesOfTheSandbox(t *testing.T) {
+func TestFilesThatArePipes(t *testing.T) {
 	t.Parallel()
 	sb := share(t, nil)
 	_, err := sb.RunCommand(t.Context(), "mkfifo", []string{"pipe"}, nil)

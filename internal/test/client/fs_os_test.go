@@ -183,7 +183,7 @@ func (r remote) Create(name, content string) error {
 }
 
 // defaultOps lists the operations that run without SANDBOX_SLOW=1: for each cause of a
-// failure one that fails, and those whose result is not obvious. TestOneRequest covers the
+// failure one that fails, and those whose result is not obvious. TestOperationsMakeOneRequest covers the
 // others.
 var defaultOps = []string{
 	"ReadFile full", "Open missing", "Mkdir missing/x", "MkdirAll file/x", "ReadDir file", "Stat dirlink", "Stat dangling", "Lstat loop",

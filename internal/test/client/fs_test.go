@@ -18,9 +18,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestOneRequest: each method makes one request. Reading a file to its end needs a second
+// TestOperationsMakeOneRequest: each method makes one request. Reading a file to its end needs a second
 // one for the file's size, which the response does not contain.
-func TestOneRequest(t *testing.T) {
+func TestOperationsMakeOneRequest(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	srv, sb := start(t, nil)
@@ -127,8 +127,8 @@ func TestErrorsInOtherLanguages(t *testing.T) {
 	assert.Equal(t, 1, asked)
 }
 
-// TestNonsense: if a helper program prints invalid output, short or long, the call fails.
-func TestNonsense(t *testing.T) {
+// TestInvalidProgramOutput: if a helper program prints invalid output, short or long, the call fails.
+func TestInvalidProgramOutput(t *testing.T) {
 	t.Parallel()
 	srv, sb := start(t, nil)
 	ctx := t.Context()
@@ -199,9 +199,9 @@ func TestPermissionErrors(t *testing.T) {
 	}
 }
 
-// TestChownOfOne calls Chown with only an owner, only a group, both and neither. It
+// TestChownOwnerOrGroup calls Chown with only an owner, only a group, both and neither. It
 // passes the current ones, because only root may change them.
-func TestChownOfOne(t *testing.T) {
+func TestChownOwnerOrGroup(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	sb := share(t, nil)

@@ -63,9 +63,9 @@ func TestHookErrorsAreNotTheAPIs(t *testing.T) {
 	}
 }
 
-// TestGoneDuringItsHook: a sandbox that is deleted while its OnCreate runs is created
+// TestDeletedDuringOnCreate: a sandbox that is deleted while its OnCreate runs is created
 // again.
-func TestGoneDuringItsHook(t *testing.T) {
+func TestDeletedDuringOnCreate(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
 	other, c := testkit.Client(t, srv, sandbox.ClientOptions{}), testkit.Client(t, srv, sandbox.ClientOptions{})

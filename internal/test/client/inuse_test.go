@@ -83,9 +83,9 @@ func TestDownloadDirInUse(t *testing.T) {
 	}
 }
 
-// TestDownloadDirShortensNothingElse: tar reports that a file has shrunk, and the client
+// TestDownloadDirTruncatesOnlyItsFiles: tar reports that a file has shrunk, and the client
 // then truncates the downloaded file. It does not touch files that tar has not sent.
-func TestDownloadDirShortensNothingElse(t *testing.T) {
+func TestDownloadDirTruncatesOnlyItsFiles(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
 	testkit.NeedBox(t, sb) // tar is found in /vercel/bin

@@ -60,7 +60,7 @@ func TestSignalTree(t *testing.T) {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
 			if sig == sandbox.SIGKILL {
-				needs.Long(t, "TestNoneSurvives kills process trees")
+				needs.Long(t, "TestDescendantsEnd kills process trees")
 			}
 			srv, sb := start(t, nil)
 			start := func(env string) *sandbox.Command {
@@ -90,9 +90,9 @@ func TestSignalTree(t *testing.T) {
 	}
 }
 
-// TestNoneSurvives: every way to end a command also ends its descendants. It costs no
+// TestDescendantsEnd: every way to end a command also ends its descendants. It costs no
 // request except for the script that kills the tree.
-func TestNoneSurvives(t *testing.T) {
+func TestDescendantsEnd(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "bash", "setsid")
 	// TestLostScript and TestCmdKill cover the other ways.
@@ -220,8 +220,8 @@ func TestNoneSurvives(t *testing.T) {
 	}
 }
 
-// TestTwinsEndTogether: the end of one context kills several identical commands.
-func TestTwinsEndTogether(t *testing.T) {
+// TestContextKillsIdenticalCommands: the end of one context kills several identical commands.
+func TestContextKillsIdenticalCommands(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "four trees are killed at once")
 	needs.Programs(t, "bash", "setsid")
@@ -253,10 +253,10 @@ func TestTwinsEndTogether(t *testing.T) {
 	assert.Eventually(t, func() bool { return alive() <= left }, testkit.Patience, 10*time.Millisecond)
 }
 
-// TestSignalTreeOfBusy: SignalTree ends a process that waits in the kernel and therefore
+// TestSignalTreeOfBlockedProcess: SignalTree ends a process that waits in the kernel and therefore
 // ignores SIGSTOP. Here it waits for a child that shares its memory and that opens a pipe
 // without a writer.
-func TestSignalTreeOfBusy(t *testing.T) {
+func TestSignalTreeOfBlockedProcess(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "the script searches the processes twenty times")
 	needs.Programs(t, "python3")
@@ -277,7 +277,7 @@ os.posix_spawn("/bin/true", ["true"], os.environ, file_actions=[(os.POSIX_SPAWN_
 }
 
 // If the sandbox has no sh, only the process itself ends, and the error says so.
-func TestSignalTreeAlone(t *testing.T) {
+func TestSignalTreeWithoutShell(t *testing.T) {
 	t.Parallel()
 	sb := share(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sleep", []string{"600"}, nil)

@@ -294,7 +294,7 @@ func TestTreeOfAnotherClient(t *testing.T) {
 	srv, sb := testkit.Start(t, nil)
 	for known, serverIDs := range map[bool]bool{true: false, false: true} {
 		if !known && !needs.Slow() {
-			continue // TestSignalTreeAlone also ends only the process itself
+			continue // TestSignalTreeWithoutShell also ends only the process itself
 		}
 		mark := uniqueDuration()
 		one, err := testkit.Client(t, srv, sandbox.ClientOptions{ServerCommandIDs: serverIDs}).Get(t.Context(), sb.Name(), nil)

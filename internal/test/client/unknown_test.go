@@ -45,9 +45,9 @@ func TestAppendUnknown(t *testing.T) {
 	assert.LessOrEqual(t, len(got), len(data))
 }
 
-// TestSecondJoin: if the response to the command that completes a file is lost, the client
+// TestJoinRunsTwice: if the response to the command that completes a file is lost, the client
 // runs the command again. The second run notices that the first has succeeded.
-func TestSecondJoin(t *testing.T) {
+func TestJoinRunsTwice(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	srv, sb := withoutIDs(t)
@@ -95,15 +95,15 @@ func TestStdinLost(t *testing.T) {
 	})
 }
 
-// TestStdinOfWhatHasEnded: the response to a write is lost, and then the command has ended.
+// TestStdinOfEndedCommand: the response to a write is lost, and then the command has ended.
 // The error is io.ErrClosedPipe. It matches ErrOutcomeUnknown only if the lost write was
 // the last one.
-func TestStdinOfWhatHasEnded(t *testing.T) {
-	t.Run("more", func(t *testing.T) { stdinOfWhatHasEnded(t, 3, false) })
-	t.Run("the end", func(t *testing.T) { stdinOfWhatHasEnded(t, 2, true) })
+func TestStdinOfEndedCommand(t *testing.T) {
+	t.Run("more", func(t *testing.T) { stdinOfEndedCommand(t, 3, false) })
+	t.Run("the end", func(t *testing.T) { stdinOfEndedCommand(t, 2, true) })
 }
 
-func stdinOfWhatHasEnded(t *testing.T, writes int, unknown bool) {
+func stdinOfEndedCommand(t *testing.T, writes int, unknown bool) {
 	synctest.Test(t, func(t *testing.T) {
 		api, n := &stdinAPI{}, 0
 		api.respond = func(offset int64, data []byte, end bool) (int, bool) {
@@ -128,9 +128,9 @@ func stdinOfWhatHasEnded(t *testing.T, writes int, unknown bool) {
 	})
 }
 
-// TestTakenMeanwhile: OnCreate does not run if another client creates the sandbox after
+// TestCreatedByAnotherClient: OnCreate does not run if another client creates the sandbox after
 // this client has looked it up and before its own request to create it.
-func TestTakenMeanwhile(t *testing.T) {
+func TestCreatedByAnotherClient(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t)
 	other := testkit.Client(t, srv, sandbox.ClientOptions{})

@@ -81,9 +81,9 @@ func TestShrink(t *testing.T) {
 	assert.Equal(t, program, Program(7, 30), "a seed determines a program")
 }
 
-// TestProgramsMeetAll: the programs that run in a minute contain every kind of step with each
+// TestProgramsCoverAllPairs: the programs that run in a minute contain every kind of step with each
 // of its likely faults.
-func TestProgramsMeetAll(t *testing.T) {
+func TestProgramsCoverAllPairs(t *testing.T) {
 	t.Parallel()
 	kinds, whats := map[Kind]int{}, map[What]int{}
 	for seed := range uint64(40) {

@@ -182,9 +182,9 @@ func emptyResponses(t *testing.T) {
 	}
 }
 
-// TestFinishedByValue: a result has the same JSON by value and by pointer, and marshaling
+// TestResultByValue: a result has the same JSON by value and by pointer, and marshaling
 // an empty one does not panic.
-func TestFinishedByValue(t *testing.T) {
+func TestResultByValue(t *testing.T) {
 	sb := canned.API(func(*http.Request) (*http.Response, error) {
 		return canned.Response(200, "application/x-ndjson", strings.NewReader(canned.Begun+canned.Ended)), nil
 	}).Sandbox(t)
@@ -252,10 +252,10 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestGetOrCreateFindsNoEnd: the API contradicts itself. Each resume reports that the
+// TestGetOrCreateGivesUp: the API contradicts itself. Each resume reports that the
 // sandbox's files are gone, but each lookup reports that its session runs. GetOrCreate
 // gives up.
-func TestGetOrCreateFindsNoEnd(t *testing.T) {
+func TestGetOrCreateGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lookups atomic.Int64
 		var silent int64 // the number of the lookup that gets no response

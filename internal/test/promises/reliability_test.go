@@ -436,9 +436,9 @@ func TestContextCauses(t *testing.T) {
 	}
 }
 
-// TestLooksDoNotResume: looking up commands does not resume the sandbox. It reports the end
+// TestLookupsDoNotResume: looking up commands does not resume the sandbox. It reports the end
 // of commands, and also finds the commands of a session that another client has started.
-func TestLooksDoNotResume(t *testing.T) {
+func TestLookupsDoNotResume(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.LightStart(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", "exit 6"}, nil)

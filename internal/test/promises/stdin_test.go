@@ -85,11 +85,11 @@ func TestStdinLateRequest(t *testing.T) {
 	assert.Equal(t, "AAAABBBB", out)
 }
 
-// TestStdinCloseOfWhatIsGone: a request is lost, and then the command ends. Close returns
+// TestStdinCloseAfterLostRequest: a request is lost, and then the command ends. Close returns
 // ErrOutcomeUnknown, because the data of the request may have arrived. If the caller has
 // written more data after the request, Close returns io.ErrClosedPipe, because this data
 // has not arrived.
-func TestStdinCloseOfWhatIsGone(t *testing.T) {
+func TestStdinCloseAfterLostRequest(t *testing.T) {
 	t.Parallel()
 	for how, end := range map[string]func(t *testing.T, direct *sandbox.Sandbox, id string){
 		"session stopped": func(t *testing.T, direct *sandbox.Sandbox, _ string) {

@@ -63,9 +63,9 @@ func TestOwnEnvironment(t *testing.T) {
 	assert.Equal(t, "env", program)
 }
 
-// TestEnvThatDoesNotSplit: Run uses the second form only if the message shows that env has no
+// TestEnvWithoutSplit: Run uses the second form only if the message shows that env has no
 // option -S. If the program is missing, Run returns an error.
-func TestEnvThatDoesNotSplit(t *testing.T) {
+func TestEnvWithoutSplit(t *testing.T) {
 	for _, c := range []struct {
 		code    int
 		stderr  string

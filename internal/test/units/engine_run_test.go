@@ -341,9 +341,9 @@ func TestWatchedRuns(t *testing.T) {
 	}
 }
 
-// TestUnread: a command that continues to write after nothing reads its output gets
+// TestSignalsWithoutReader: a command that continues to write after nothing reads its output gets
 // stronger signals over time.
-func TestUnread(t *testing.T) {
+func TestSignalsWithoutReader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()

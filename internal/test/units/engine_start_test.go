@@ -51,9 +51,9 @@ func apiClient(t *testing.T, respond transport) *api.Client {
 	})
 }
 
-// TestStartGivenUp: if a start is canceled, the client kills the command, unless it knows
+// TestCanceledStartIsKilled: if a start is canceled, the client kills the command, unless it knows
 // that the ID belongs to another command.
-func TestStartGivenUp(t *testing.T) {
+func TestCanceledStartIsKilled(t *testing.T) {
 	for name, c := range map[string]struct {
 		chosen      bool
 		start, look transport
