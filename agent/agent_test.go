@@ -90,7 +90,7 @@ func (d *testTools) refused(tool string, a args) string {
 	return result.Text
 }
 
-func data(text string) string { return "\n<sandbox-data>\n" + text + "</sandbox-data>" }
+func wrapped(text string) string { return "\n<sandbox-data>\n" + text + "</sandbox-data>" }
 
 // TestScript runs the scripted model without an adapter. The adapters' tests compare their
 // results with these.
@@ -103,28 +103,28 @@ func TestScript(t *testing.T) {
 	assert.Contains(t, seen[1], "Exit code 1.")
 	assert.Equal(t, "page.py, lines 7 to 8. There is more: continue with offset 9.\n<sandbox-data>\n     7\t    def text(self):\n     8\t        return \"hello \" + self.nam\n</sandbox-data>", seen[2])
 	assert.Equal(t, "Replaced one place in page.py.", seen[3])
-	assert.Equal(t, "Exit code 0."+data("written\n"), seen[4])
+	assert.Equal(t, "Exit code 0."+wrapped("written\n"), seen[4])
 	assert.Regexp(t, "^The sandbox was stopped since the last call, .*\nStarted. command_id: ID$", seen[5])
 	assert.Equal(t, "Port PORT: URL A server answers there.", seen[6])
-	assert.Equal(t, "Exit code 0."+data("b'hello world'\n"), seen[7])
+	assert.Equal(t, "Exit code 0."+wrapped("b'hello world'\n"), seen[7])
 	assert.Equal(t, "Stopped, with its children.", seen[8])
 	assert.Equal(t, "Done. No output.", seen[9])
-	assert.Equal(t, "Done."+data("42\n"), seen[10])
+	assert.Equal(t, "Done."+wrapped("42\n"), seen[10])
 }
 
 func TestBash(t *testing.T) {
 	t.Parallel()
-	var told testkit.LockedBuffer
+	var streamed testkit.LockedBuffer
 	d := newTools(t, &agent.Options{OnOutput: func(call agent.Call, p []byte) {
 		assert.Equal(t, "bash", call.Tool)
-		_, _ = told.Write(p)
+		_, _ = streamed.Write(p)
 	}})
-	assert.Equal(t, "Exit code 3."+data("hi ☃\noops\n"), d.ok("bash", args{"command": "echo 'hi ☃'; echo oops >&2; exit 3"}))
-	assert.Equal(t, "hi ☃\noops\n", told.String())
+	assert.Equal(t, "Exit code 3."+wrapped("hi ☃\noops\n"), d.ok("bash", args{"command": "echo 'hi ☃'; echo oops >&2; exit 3"}))
+	assert.Equal(t, "hi ☃\noops\n", streamed.String())
 	assert.Equal(t, "Exit code 0. No output.", d.ok("bash", args{"command": "true"}))
 	assert.Contains(t, d.ok("bash", args{"command": "kill -9 $$"}), "Exit code 137 (ended by SIGKILL).")
 	assert.Contains(t, d.ok("bash", args{"command": "no-such-program"}), "Exit code 127 (command not found).")
-	assert.Equal(t, "Exit code 0."+data("tmp v\n"), d.ok("bash", args{"command": "echo ${PWD##*/} $K", "cwd": "/tmp", "env": args{"K": "v"}}))
+	assert.Equal(t, "Exit code 0."+wrapped("tmp v\n"), d.ok("bash", args{"command": "echo ${PWD##*/} $K", "cwd": "/tmp", "env": args{"K": "v"}}))
 	assert.Contains(t, d.refused("bash", args{"command": "true", "cwd": "/no/such"}), "There is no directory /no/such")
 	result := d.try("bash", args{"command": "exit 4"})
 	assert.Equal(t, map[string]any{"exit_code": 4, "timed_out": false, "omitted_bytes": int64(0)}, result.Data)
@@ -318,13 +318,13 @@ func TestFiles(t *testing.T) {
 	needs.GNU(t)
 	d := newTools(t, &agent.Options{Limits: agent.Limits{Output: 2 << 10, FileBytes: 1 << 20}})
 	assert.Equal(t, "Wrote 12 bytes to a/-n.txt.", d.ok("write_file", args{"path": "a/-n.txt", "content": "one\ntwo\none\n", "executable": true}))
-	assert.Contains(t, d.ok("read_file", args{"path": "a/-n.txt"}), "This is the end of the file."+data("     1\tone\n     2\ttwo\n     3\tone\n"))
-	assert.Contains(t, d.ok("read_file", args{"path": "a/-n.txt", "offset": 2, "limit": 1}), "lines 2 to 2. There is more: continue with offset 3."+data("     2\ttwo\n"))
+	assert.Contains(t, d.ok("read_file", args{"path": "a/-n.txt"}), "This is the end of the file."+wrapped("     1\tone\n     2\ttwo\n     3\tone\n"))
+	assert.Contains(t, d.ok("read_file", args{"path": "a/-n.txt", "offset": 2, "limit": 1}), "lines 2 to 2. There is more: continue with offset 3."+wrapped("     2\ttwo\n"))
 	assert.Contains(t, d.refused("edit_file", args{"path": "a/-n.txt", "old_string": "one", "new_string": "1"}), "2 times, first in the lines 1, 3")
 	assert.Contains(t, d.refused("edit_file", args{"path": "/dev/null", "old_string": "x"}), "not a regular file")
 	assert.Equal(t, "Replaced 2 places in a/-n.txt.", d.ok("edit_file", args{"path": "a/-n.txt", "old_string": "one", "new_string": "1", "replace_all": true}))
-	assert.Equal(t, "Exit code 0."+data("1\ntwo\n1\n755\n"), d.ok("bash", args{"command": "cat ./a/-n.txt; stat -c %a ./a/-n.txt"}), "an edited file keeps its mode")
-	assert.Equal(t, "a has 1 entries."+data("-n.txt (8 bytes)\n"), d.ok("read_file", args{"path": "a"}))
+	assert.Equal(t, "Exit code 0."+wrapped("1\ntwo\n1\n755\n"), d.ok("bash", args{"command": "cat ./a/-n.txt; stat -c %a ./a/-n.txt"}), "an edited file keeps its mode")
+	assert.Equal(t, "a has 1 entries."+wrapped("-n.txt (8 bytes)\n"), d.ok("read_file", args{"path": "a"}))
 	assert.Contains(t, d.refused("read_file", args{"path": "none"}), "file does not exist")
 	assert.Contains(t, d.refused("write_file", args{"path": "a", "content": ""}), "is a directory")
 	assert.Contains(t, d.refused("write_file", args{"path": "b", "content": strings.Repeat("x", 1<<20+1)}), "at most 1048576")
@@ -339,7 +339,7 @@ func TestFiles(t *testing.T) {
 	// A directory with more entries than fit into a result.
 	listed := d.ok("list_files", args{"path": "full"})
 	assert.Contains(t, listed, "full has 500 entries. Continue with offset 53.")
-	assert.Contains(t, d.ok("list_files", args{"path": "full", "offset": 499}), data("name0500 (0 bytes)\n"))
+	assert.Contains(t, d.ok("list_files", args{"path": "full", "offset": 499}), wrapped("name0500 (0 bytes)\n"))
 }
 
 // TestSearch: searches find the same with and without the sandbox's grep.
@@ -369,7 +369,7 @@ printf 'func\0' >bin; echo 'func G' >../.git/z.go; ln -s x.go link; mkdir 'a:1:b
 			searches = searches[:2]
 		}
 		if spoil != "" && !needs.Slow() {
-			searches = searches[:1] // each reads all files
+			searches = searches[:1] // one is enough, because each reads all files
 		}
 		for _, a := range searches {
 			seen[i] = append(seen[i], d.ok("grep", a))
@@ -377,7 +377,7 @@ printf 'func\0' >bin; echo 'func G' >../.git/z.go; ln -s x.go link; mkdir 'a:1:b
 		if spoil != "" {
 			continue // the rest does not depend on the program
 		}
-		assert.Equal(t, "2 files."+data("src/deep/y.go\nsrc/x.go\n"), d.ok("glob", args{"pattern": "*.go"}))
+		assert.Equal(t, "2 files."+wrapped("src/deep/y.go\nsrc/x.go\n"), d.ok("glob", args{"pattern": "*.go"}))
 		assert.Contains(t, d.refused("grep", args{"pattern": "(", "path": "src"}), "not an RE2 regular expression")
 		for _, pattern := range []string{strings.Repeat("(?:.{0,1000})", 20), strings.Repeat("x", 2000), "(?:(?:a{30}){30}b?){1}" + strings.Repeat("[^x]{999}", 9)} {
 			assert.Contains(t, d.refused("grep", args{"pattern": pattern, "path": "src"}), "too large")
@@ -386,11 +386,11 @@ printf 'func\0' >bin; echo 'func G' >../.git/z.go; ln -s x.go link; mkdir 'a:1:b
 		assert.Contains(t, d.refused("glob", args{"pattern": "[", "path": "src"}), "not valid")
 	}
 	assert.Equal(t, seen[0][:len(seen[1])], seen[1])
-	assert.Equal(t, "6 matches."+data("-e:1: func -e\na:1:b/f:1: func D:2:\ndeep/y.go:1: func C() {}\\x0d\nnew\\nline:1: func N\nx.go:1: func A() {}\nx.go:3: func b() {}\n"), seen[0][0])
-	assert.Equal(t, "The first 1 matches are shown, there may be more: give a narrower pattern or path."+data("src/deep/y.go:1: func C() {}\\x0d\n"), seen[0][1])
+	assert.Equal(t, "6 matches."+wrapped("-e:1: func -e\na:1:b/f:1: func D:2:\ndeep/y.go:1: func C() {}\\x0d\nnew\\nline:1: func N\nx.go:1: func A() {}\nx.go:3: func b() {}\n"), seen[0][0])
+	assert.Equal(t, "The first 1 matches are shown, there may be more: give a narrower pattern or path."+wrapped("src/deep/y.go:1: func C() {}\\x0d\n"), seen[0][1])
 	if needs.Slow() {
-		assert.Equal(t, "3 matches."+data("src/deep/y.go:1: func C() {}\\x0d\nsrc/x.go:1: func A() {}\nsrc/x.go:3: func b() {}\n"), seen[0][2])
-		assert.Equal(t, "1 matches."+data("deep/y.go:1: func C() {}\\x0d\n"), seen[0][3])
+		assert.Equal(t, "3 matches."+wrapped("src/deep/y.go:1: func C() {}\\x0d\nsrc/x.go:1: func A() {}\nsrc/x.go:3: func b() {}\n"), seen[0][2])
+		assert.Equal(t, "1 matches."+wrapped("deep/y.go:1: func C() {}\\x0d\n"), seen[0][3])
 		assert.Equal(t, "0 matches. Binary files, symbolic links and .git are not searched.", seen[0][6])
 	}
 }
@@ -400,9 +400,9 @@ func TestPython(t *testing.T) {
 	needs.Programs(t, "python3")
 	d := newTools(t, nil)
 	assert.Equal(t, "Done. No output.", d.ok("python", args{"code": "x = 40\ndef f(n):\n    return n + x"}))
-	assert.Equal(t, "Done."+data("in\nerr\n'42'\n"), d.ok("python", args{"code": "import sys, os\nprint('in'); sys.stdout.flush(); os.write(2, b'err\\n')\nstr(f(2))"}))
+	assert.Equal(t, "Done."+wrapped("in\nerr\n'42'\n"), d.ok("python", args{"code": "import sys, os\nprint('in'); sys.stdout.flush(); os.write(2, b'err\\n')\nstr(f(2))"}))
 	text := d.ok("python", args{"code": "open('made.txt', 'w').write('x')\n1 / 0"})
-	assert.Contains(t, text, "It failed. Files made or changed:"+data("made.txt\n"))
+	assert.Contains(t, text, "It failed. Files made or changed:"+wrapped("made.txt\n"))
 	assert.Contains(t, text, "line 2, in <module>")
 	assert.Contains(t, text, "ZeroDivisionError")
 	assert.NotContains(t, text, "traceback.py")
@@ -412,17 +412,17 @@ func TestPython(t *testing.T) {
 
 	gone := "Variables are gone; the next call starts a new interpreter."
 	anew := "The interpreter was restarted: variables of earlier calls are gone. "
-	assert.Contains(t, d.refused("python", args{"code": "print('last', flush=True); os._exit(7)"}), "The interpreter ended. Exit code 7. "+gone+data("last\n"))
+	assert.Contains(t, d.refused("python", args{"code": "print('last', flush=True); os._exit(7)"}), "The interpreter ended. Exit code 7. "+gone+wrapped("last\n"))
 	assert.Contains(t, d.ok("python", args{"code": "x"}), anew+"It failed.")
-	assert.Equal(t, "Done."+data("1\n"), d.ok("python", args{"code": "x = 1\nx"}))
+	assert.Equal(t, "Done."+wrapped("1\n"), d.ok("python", args{"code": "x = 1\nx"}))
 	result := d.try("python", args{"code": "import time\nprint(x, flush=True)\ntime.sleep(1000)", "timeout_seconds": 1})
-	assert.Contains(t, result.Text, "It was still running after 1s and was stopped. "+gone+data("1\n"))
+	assert.Contains(t, result.Text, "It was still running after 1s and was stopped. "+gone+wrapped("1\n"))
 	assert.Equal(t, true, result.Data["timed_out"])
 	d.ok("python", args{"code": "x = 2"})
 	testkit.StopElsewhere(t, d.srv, d.sb)
 	d.ok("bash", args{"command": "true"})
 	assert.Contains(t, d.ok("python", args{"code": "print(1)"}), anew+"Done.")
-	// Output that looks like the end of a cell is output.
+	// Output that looks like the end of a cell is treated as output.
 	assert.Contains(t, d.ok("python", args{"code": `print('\n\x1eABC{"ok":false}')`}), `\x1eABC{"ok":false}`)
 }
 
@@ -651,5 +651,5 @@ func TestPythonIsolation(t *testing.T) {
 	} {
 		require.NoError(t, sb.FS().WriteFile(t.Context(), name, []byte(text), 0o644))
 	}
-	assert.Equal(t, "Done."+data("ä 42 value\n"), d.ok("python", args{"code": "import os, ours, mine\nprint('ä', ours.x + mine.y, os.environ['KEY'])"}))
+	assert.Equal(t, "Done."+wrapped("ä 42 value\n"), d.ok("python", args{"code": "import os, ours, mine\nprint('ä', ours.x + mine.y, os.environ['KEY'])"}))
 }

@@ -17,9 +17,9 @@ type background struct {
 	cmd   *sandbox.Command
 	ended bool // known to have ended; guarded by sandboxState.mu
 
-	input  sync.Mutex // held during a write to stdin
-	stdin  io.WriteCloser
-	giveUp context.CancelFunc
+	writing     sync.Mutex // held during a write to stdin
+	stdin       io.WriteCloser
+	cancelStdin context.CancelFunc
 }
 
 type startInput struct {
@@ -68,16 +68,17 @@ func startCommand(ctx context.Context, c *call, in *startInput) (Result, error) 
 	return Result{Text: "Started. command_id: " + cmd.ID(), Data: map[string]any{"command_id": cmd.ID()}}, nil
 }
 
-// startContext returns a context for a start with KillOnCancel. The context ends with the call
-// until started is called, so that a command whose call is canceled during the start is killed,
-// and one that has started continues. started reports whether the call was not canceled before.
-func startContext(ctx, after context.Context) (live context.Context, end context.CancelFunc, started func() bool) {
-	live, end = context.WithCancel(after)
+// startContext returns a context for starting a command with KillOnCancel. Until started is
+// called, the context also ends when ctx does: a call that is canceled during the start kills
+// its command. After that the command continues without the call, until base ends or the
+// caller calls end. started reports whether it was called before the call was canceled.
+func startContext(ctx, base context.Context) (live context.Context, end context.CancelFunc, started func() bool) {
+	live, end = context.WithCancel(base)
 	return live, end, context.AfterFunc(ctx, end)
 }
 
-// reserveCommand reserves a place for one more command. It fails if the limit is reached, counting
-// the commands that other calls are about to start.
+// reserveCommand counts one more command as starting, even if it fails. It fails if too many
+// commands run already. Those that other calls are starting count as well.
 func (c *call) reserveCommand(ctx context.Context) error {
 	c.state.mu.Lock()
 	starting := c.state.starting
@@ -95,7 +96,7 @@ func (c *call) reserveCommand(ctx context.Context) error {
 		return nil
 	}
 	left := starting
-	for _, b := range running { // one request each, and only at the limit
+	for _, b := range running { // this makes a request for each, but only at the limit
 		cmd, err := c.sb.GetCommand(ctx, b.cmd.ID())
 		switch {
 		case isGone(err):
@@ -124,9 +125,10 @@ func sessionID(sb *sandbox.Sandbox) string {
 	return ""
 }
 
-func isDone(err error) bool { return errors.Is(err, os.ErrProcessDone) }
+func isProcessDone(err error) bool { return errors.Is(err, os.ErrProcessDone) }
 
-// isGone reports whether err means that a command's session has ended.
+// isGone reports whether err means that a sandbox or a command no longer exists, or that its
+// session has ended.
 func isGone(err error) bool {
 	return errors.Is(err, sandbox.ErrStopped) || errors.Is(err, sandbox.ErrNotFound)
 }
@@ -135,7 +137,7 @@ type commandInput struct {
 	ID string `json:"command_id" is:"the command, as start_command has returned it"`
 }
 
-// findCommand returns a command in the background, perhaps of another Toolset.
+// findCommand returns the background command with this ID. Another Toolset may have started it.
 func (c *call) findCommand(ctx context.Context, id string) (*background, error) {
 	gone := modelErrorf("There is no command %q in this session of the sandbox. Commands end when the sandbox stops: start it again.", oneLine(id))
 	c.state.mu.Lock()
@@ -167,12 +169,14 @@ type outputInput struct {
 	Wait   float64 `json:"wait_seconds,omitempty" is:"how long to wait for the command's end; 1 by default, 60 at most"`
 }
 
+// maxWait is the maximum of wait_seconds.
 const maxWait = 60
 
 // readOutput reads the log to its current end. The service serves a log only from its start,
-// so readOutput discards what precedes the cursor. That time does not count as waiting.
+// so readOutput discards the output before the cursor. The time for that does not count toward
+// wait_seconds.
 func readOutput(ctx context.Context, c *call, in *outputInput) (Result, error) {
-	var from, at [2]int64 // standard output and error
+	var from, at [2]int64 // byte offsets in standard output and in standard error
 	if in.Cursor != "" {
 		if n, err := fmt.Sscanf(in.Cursor, "%d.%d", &from[0], &from[1]); n != 2 || err != nil || from[0] < 0 || from[1] < 0 {
 			return Result{}, modelErrorf("The cursor is not from read_output.")
@@ -252,11 +256,11 @@ func writeInput(ctx context.Context, c *call, in *writeInputInput) (Result, erro
 	if err != nil {
 		return Result{}, err
 	}
-	b.input.Lock()
-	defer b.input.Unlock()
+	b.writing.Lock()
+	defer b.writing.Unlock()
 	if b.stdin == nil {
 		ctx, cancel := context.WithCancel(c.t.ctx)
-		b.stdin, b.giveUp = b.cmd.Stdin(ctx), cancel
+		b.stdin, b.cancelStdin = b.cmd.Stdin(ctx), cancel
 	}
 	done := make(chan error, 1)
 	go func() {
@@ -271,7 +275,7 @@ func writeInput(ctx context.Context, c *call, in *writeInputInput) (Result, erro
 	select {
 	case err = <-done:
 	case <-wait.Done(): // the program does not read its input
-		b.giveUp()
+		b.cancelStdin()
 		b.stdin = nil
 		if err = <-done; err == nil {
 			break
@@ -298,7 +302,7 @@ func stopCommand(ctx context.Context, c *call, in *commandInput) (Result, error)
 	}
 	err = b.cmd.SignalTree(ctx, sandbox.SIGTERM)
 	alone := errors.Is(err, sandbox.ErrChildren)
-	if err != nil && !alone && !isDone(err) {
+	if err != nil && !alone && !isProcessDone(err) {
 		return Result{}, err
 	}
 	const grace = 3 * time.Second

@@ -64,7 +64,7 @@ func FuzzBefore(f *testing.F) {
 	for _, tool := range tools.tools {
 		tool.findsSandbox = true
 		tool.run = func(_ context.Context, c *call) (Result, error) {
-			ran = c.in
+			ran = c.input
 			return Result{}, nil
 		}
 	}
@@ -112,7 +112,7 @@ func FuzzBefore(f *testing.F) {
 			assert.Contains(t, offered.Properties, argument)
 		}
 
-		// The canonical form, given as a call, has the same canonical form.
+		// A call with the canonical form reaches Before unchanged.
 		again, ranFirst := call.Arguments, ran
 		seen, ran = nil, nil
 		_, err = tools.Call(t.Context(), call.Tool, again)

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// apply edits a text. If the arguments have no CR, a line end in
-// old_string matches LF and CR LF, and new_string gets the line ends of the text that it
-// replaces. said describes the edit to the model.
-func (in *editInput) apply(text string) (edited, said string, err error) {
+// apply replaces old_string by new_string in a text. If neither contains a CR, a line end in
+// old_string matches both LF and CR LF, and new_string gets the line ends of the text that it
+// replaces. summary describes the edit to the model.
+func (in *editInput) apply(text string) (edited, summary string, err error) {
 	if in.Old == "" {
 		return "", "", modelErrorf("old_string is empty. Use write_file for a new file.")
 	}
@@ -77,8 +77,8 @@ func findPiece(text, piece string, exact bool) (found [][2]int) {
 	}
 }
 
-// lineEnd returns the first line end in a range of a text. If the range has none, it returns
-// that of the line before.
+// lineEnd returns the first line end in a range of a text. If the range contains none, it
+// returns the last one before the range.
 func lineEnd(text string, from, to int) string {
 	i := strings.IndexByte(text[from:], '\n')
 	if i >= 0 {
@@ -92,8 +92,8 @@ func lineEnd(text string, from, to int) string {
 	return "\n"
 }
 
-// describeMismatch returns, for the model, the first line in which a piece differs from its best
-// match in a text.
+// describeMismatch tells the model why a piece does not occur in a text. It looks for the best
+// match and shows the first line that differs.
 func describeMismatch(text, piece string) string {
 	const again = " Read it again, and give the text exactly, with its spaces."
 	plain := strings.ReplaceAll(text, "\r\n", "\n")
@@ -107,7 +107,7 @@ func describeMismatch(text, piece string) string {
 		return "The file ends without a line end: leave the last one out."
 	}
 	have, want := strings.Split(plain, "\n"), strings.Split(strings.ReplaceAll(piece, "\r\n", "\n"), "\n")
-	best, line0 := 0, 0 // the number of lines that match, and where
+	best, line0 := 0, 0 // the length of the best match in lines, and its first line
 	steps := 0
 	for i := range have {
 		n := 0
@@ -116,7 +116,7 @@ func describeMismatch(text, piece string) string {
 		}
 		const enough = 10_000_000
 		if steps += n + 1; steps > enough {
-			break // a file may consist of equal lines
+			break // a file of equal lines would take too long
 		}
 		if n > best && strings.TrimSpace(strings.Join(want[:n], "")) != "" {
 			best, line0 = n, i

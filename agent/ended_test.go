@@ -70,8 +70,8 @@ func savedSandbox(t *testing.T, srv *sandboxtest.Server) (*sandbox.Sandbox, *san
 	return sb, client, conversations, h
 }
 
-// toolsByDay are tools that differ in how they notice the end of a session. The other tools
-// are like one of these, and a timeout is like a stop. SANDBOX_SLOW=1 tests all of them.
+// toolsByDay are the tools that are tested without SANDBOX_SLOW=1. They differ in how they notice
+// the end of a session. Each other tool behaves like one of these, and a timeout like a stop.
 var toolsByDay = map[string][]string{
 	"stop, a sandbox":      {"bash", "read_output", "write_file", "stop_sandbox"},
 	"crash, conversations": {"stop_sandbox"},
@@ -166,7 +166,7 @@ func testSessionEnds(t *testing.T, sessions string, tools []string, endSession f
 			} else {
 				end()
 			}
-			result := d.try(tool.Name, a) // returns no error
+			result := d.try(tool.Name, a) // checks that there is no error
 			next := d.try("bash", args{"command": "ls mark || true"})
 			h.fn.Store(nil)
 			require.False(t, next.Failed, "%s: the next call: %s", name, next.Text)
@@ -174,19 +174,19 @@ func testSessionEnds(t *testing.T, sessions string, tools []string, endSession f
 			switch {
 			case slices.Contains(stops, tool.Name):
 				assert.True(t, first != nil || second != nil, "%s: %s", name, result.Text)
-				assert.False(t, tool.Name == "stop_sandbox" && first != nil && second != nil, "%s: told twice: %s", name, next.Text)
+				assert.False(t, tool.Name == "stop_sandbox" && first != nil && second != nil, "%s: reported twice: %s", name, next.Text)
 				continue
 			case first == nil: // the tool did not need the session, or was done before
 				assert.False(t, result.Failed, "%s: %s", name, result.Text)
 				assert.Equal(t, lost, second, "%s: the next call: %s; before: %s", name, next.Text, result.Text)
 			default:
 				assert.Equal(t, lost, first, "%s: %s", name, result.Text)
-				assert.Nil(t, second, "%s: told twice: %s", name, next.Text)
+				assert.Nil(t, second, "%s: reported twice: %s", name, next.Text)
 			}
 			if slices.Contains(marks, tool.Name) && !result.Failed && !(crash && first == nil) {
 				assert.Contains(t, next.Text, "mark\n", "%s has not failed, and has not run: %s", name, result.Text)
 			}
-			// Another user of the sandbox is told of the same losses.
+			// Another user of the sandbox gets a report of the same losses.
 			if othersToo {
 				assert.Equal(t, lost, other.try("bash", args{"command": "true"}).Data["lost"], name)
 			}
@@ -203,7 +203,7 @@ func TestSessionEndsDuringPrograms(t *testing.T) {
 	for _, how := range ends {
 		for _, users := range []int{1, 2} {
 			only := map[string][]string{"stop": {"bash"}, "timeout": {"read_output", "port_url"}, "crash": {"python"}}[how.name]
-			if !needs.Slow() && (users == 2) != (how.name == "stop") { // by day, two users only for a stop
+			if !needs.Slow() && (users == 2) != (how.name == "stop") { // without SANDBOX_SLOW=1, test two users for a stop, otherwise one
 				continue
 			}
 			t.Run(fmt.Sprintf("%s, users: %d", how.name, users), func(t *testing.T) {

@@ -19,8 +19,8 @@ type modelError struct{ text string }
 
 func (e *modelError) Error() string { return e.text }
 
-// sessionError is an error of finding a sandbox that the program chose. The model can't
-// fix its cause, such as invalid options or a folder of the program.
+// sessionError means that the sandbox that the program chose can't be found or started. The
+// model can't fix its cause, such as invalid options.
 type sessionError struct{ err error }
 
 func (e *sessionError) Error() string { return e.err.Error() }
@@ -29,13 +29,13 @@ func (e *sessionError) Unwrap() error { return e.err }
 // modelErrorf returns an error whose text is shown to the model.
 func modelErrorf(format string, args ...any) error { return &modelError{fmt.Sprintf(format, args...)} }
 
-// Refuse returns an error for [Options].Before to return: the call is not made,
-// and the model reads the reason. Any other error of Before is an error of the
+// Refuse returns an error for [Options].Before to return. The call is then not made,
+// and the model reads the reason. Any other error of Before is an error for the
 // program.
 func Refuse(reason string) error { return modelErrorf("Refused: %s", oneLine(reason)) }
 
-// programErrors are the errors that the model can't fix, with the texts that it gets
-// instead.
+// programErrors are the errors that the model can't fix. The model gets the text instead of
+// the error.
 var programErrors = []struct {
 	err  error
 	text string
@@ -69,8 +69,7 @@ func textForModel(err error) (text string, program bool) {
 	if !session && errors.Is(err, sandbox.ErrInvalid) {
 		return "Not possible: " + oneLine(err.Error()), false
 	}
-	// A missing program or directory is found by the API: its error matches these
-	// as well.
+	// The API reports a missing program, so this error is a *sandbox.APIError too.
 	if !session && errors.Is(err, exec.ErrNotFound) {
 		return "The sandbox lacks a program that this tool needs.", false
 	}
@@ -109,7 +108,8 @@ func textForModel(err error) (text string, program bool) {
 	return unreachable, true
 }
 
-// retryAfter returns how long to wait before the next request, if the service says so.
+// retryAfter returns how long the service asks to wait before the next request. It returns
+// zero if the service does not say.
 func retryAfter(err error) time.Duration {
 	api, ok := errors.AsType[*sandbox.APIError](err)
 	if !ok || !errors.Is(err, sandbox.ErrRateLimited) {
@@ -118,16 +118,16 @@ func retryAfter(err error) time.Duration {
 	return api.RetryAfter.Round(time.Second)
 }
 
-// refused returns why the API has refused a choice of the model's: a name, an
-// image, a size. It is empty for any other error.
-func refused(err error) string {
+// refusalText returns the API's message if the API refuses a value that the model chose, such
+// as a name, an image or a size. It returns "" for any other error.
+func refusalText(err error) string {
 	api, ok := errors.AsType[*sandbox.APIError](err)
 	if !ok || api.Code == "" {
 		return ""
 	}
 	switch api.Status {
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity:
-		return api.Error() // without secrets
+		return api.Error() // contains no secrets
 	}
 	return ""
 }

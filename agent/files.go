@@ -32,8 +32,8 @@ func fileTools() []*tool {
 	}
 }
 
-// processPaths matches paths that mean another file in each process, so that no policy can
-// judge them.
+// processPaths matches paths in /proc that lead to a different file in each process. No policy
+// can decide about such a path.
 var processPaths = regexp.MustCompile(`^/proc/[^/]+/(task/[^/]+/)?(cwd|root|fd|map_files)(/|$)`)
 
 // resolvePath returns the absolute path of a file, if the options allow it.
@@ -43,7 +43,7 @@ func (c *call) resolvePath(ctx context.Context, l location) (string, error) {
 		return "", modelErrorf("A path is needed, without NUL.")
 	}
 	if processPaths.MatchString(path.Clean(name)) {
-		return "", modelErrorf("%s means another file in each process: give the file's own path.", oneLine(name))
+		return "", modelErrorf("%s leads to a different file in each process: give the file's own path.", oneLine(name))
 	}
 	if len(c.t.opts.Paths) == 0 {
 		return name, nil
@@ -70,7 +70,8 @@ func (c *call) resolvePath(ctx context.Context, l location) (string, error) {
 		if allowed(found) {
 			return found, nil
 		}
-		// In the emulator's folder mode, a folder of the machine is the root.
+		// In the emulator's folder mode, the sandbox's root is a folder of this machine.
+		// Ignore that folder when comparing with the allowed paths.
 		here, err := c.sb.FS().RealPath(ctx, c.sb.Cwd())
 		if err != nil {
 			return "", err
@@ -87,8 +88,9 @@ func isWithin(dir, name string) bool {
 	return name == dir || strings.HasPrefix(name, strings.TrimSuffix(dir, "/")+"/")
 }
 
-// statReadable returns the info of a file or directory that is about to be read. It returns
-// nil and no error if the sandbox lacks the program stat.
+// statReadable returns the info of a file or directory that is about to be read. It refuses
+// anything else, such as a pipe. It returns nil and no error if the sandbox lacks the program
+// stat.
 func (c *call) statReadable(ctx context.Context, name string) (fs.FileInfo, error) {
 	info, err := c.sb.FS().Stat(ctx, name)
 	switch {
@@ -125,17 +127,18 @@ func readFile(ctx context.Context, c *call, in *readFileInput) (Result, error) {
 		return Result{}, err
 	}
 	defer r.Close()
-	first, most := max(in.Offset, 1), in.Limit
-	if most <= 0 {
-		most = defaultLines
+	first, limit := max(in.Offset, 1), in.Limit
+	if limit <= 0 {
+		limit = defaultLines
 	}
-	return readLines(r, oneLine(in.Path.given), first, most, c.limits().dataBytes())
+	return readLines(r, oneLine(in.Path.given), first, limit, c.limits().dataBytes())
 }
 
 const byteOrderMark = "\ufeff"
 
-// readLines returns lines of a file as a result. It stops reading after the last one.
-func readLines(file io.Reader, name string, first, most, size int) (Result, error) {
+// readLines returns lines of a file as a result of at most size bytes. The first line and the
+// maximum number of lines are given. It does not read the file beyond them.
+func readLines(file io.Reader, name string, first, limit, size int) (Result, error) {
 	r := bufio.NewReaderSize(file, 32<<10)
 	if start, err := r.Peek(maxSniffed); err != nil && !errors.Is(err, io.EOF) {
 		return Result{}, err
@@ -174,7 +177,7 @@ func readLines(file io.Reader, name string, first, most, size int) (Result, erro
 		switch {
 		case scanned >= maxScanned:
 			why = fmt.Sprintf("No more than %d MiB of a file are read.", maxScanned>>20)
-		case shown == most || b.Len()+len(row) > size:
+		case shown == limit || b.Len()+len(row) > size:
 			why = fmt.Sprintf("There is more: continue with offset %d.", number)
 			continue
 		}
@@ -240,8 +243,8 @@ func writeFile(ctx context.Context, c *call, in *writeFileInput) (Result, error)
 	if err != nil {
 		return Result{}, err
 	}
-	c.state.edits.Lock()
-	defer c.state.edits.Unlock()
+	c.state.editing.Lock()
+	defer c.state.editing.Unlock()
 	mode := fileMode
 	info, err := c.sb.FS().Stat(ctx, name)
 	switch {
@@ -261,7 +264,8 @@ func writeFile(ctx context.Context, c *call, in *writeFileInput) (Result, error)
 	return Result{Text: fmt.Sprintf("Wrote %d bytes to %s.", len(in.Content), oneLine(in.Path.given))}, nil
 }
 
-// writeWhole writes a file and renames it, so that no other program sees a part of it.
+// writeWhole writes a file under a temporary name and then renames it, so that no other program
+// sees a part of it.
 func (c *call) writeWhole(ctx context.Context, name string, content io.Reader, mode fs.FileMode) error {
 	w, err := c.sb.FS().Create(ctx, name, &sandbox.WriterOptions{Mode: &mode})
 	if err != nil {
@@ -286,8 +290,8 @@ func editFile(ctx context.Context, c *call, in *editInput) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	c.state.edits.Lock()
-	defer c.state.edits.Unlock()
+	c.state.editing.Lock()
+	defer c.state.editing.Unlock()
 	info, err := c.statReadable(ctx, name)
 	if err != nil {
 		return Result{}, err
@@ -299,7 +303,7 @@ func editFile(ctx context.Context, c *call, in *editInput) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	edited, said, err := in.apply(string(data))
+	edited, summary, err := in.apply(string(data))
 	if err != nil {
 		return Result{}, err
 	}
@@ -313,7 +317,7 @@ func editFile(ctx context.Context, c *call, in *editInput) (Result, error) {
 	if err := c.writeWhole(ctx, name, strings.NewReader(edited), mode); err != nil {
 		return Result{}, err
 	}
-	return Result{Text: said + " in " + oneLine(in.Path.given) + "."}, nil
+	return Result{Text: summary + " in " + oneLine(in.Path.given) + "."}, nil
 }
 
 // readForEdit reads a file that is about to be edited.
@@ -332,10 +336,10 @@ func (c *call) readForEdit(ctx context.Context, name string) ([]byte, error) {
 
 type listInput struct {
 	Path   location `json:"path,omitzero" is:"the directory; the working directory by default"`
-	Offset int      `json:"offset,omitempty" is:"how many entries to pass over"`
+	Offset int      `json:"offset,omitempty" is:"how many entries to skip"`
 }
 
-func (in *listInput) complete() { in.Path.setDefault(".") }
+func (in *listInput) setDefaults() { in.Path.setDefault(".") }
 
 func listFiles(ctx context.Context, c *call, in *listInput) (Result, error) {
 	name, err := c.resolvePath(ctx, in.Path)

@@ -58,7 +58,7 @@ func TestLongConversation(t *testing.T) {
 		},
 	} {
 		if name != "pool" && !needs.Slow() {
-			continue // TestKeepRunning finds its sandbox by name
+			continue // TestKeepRunning covers a sandbox that is found by its name
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -84,11 +84,11 @@ func TestLongConversation(t *testing.T) {
 				}()
 				<-begun
 				srv.Advance(4*time.Minute + 50*time.Second)
-				_, err := client.ListPage(t.Context(), nil) // any response has the time
+				_, err := client.ListPage(t.Context(), nil) // any response tells the client the time
 				require.NoError(t, err)
 				d.ok("bash", args{"command": "echo >end"})
 				r := <-ended
-				assert.Equal(t, "Exit code 0."+data("begun\n"), r.Text)
+				assert.Equal(t, "Exit code 0."+wrapped("begun\n"), r.Text)
 			}
 			assert.Contains(t, d.ok("python", args{"code": "n + 1"}), "1")
 			assert.Contains(t, d.ok("read_output", args{"command_id": id, "wait_seconds": 0.1}), "It is still running.")
@@ -122,7 +122,7 @@ func TestKeepRunning(t *testing.T) {
 		require.Equal(t, i+1, extensions(), "one for each end")
 		srv.Advance(11 * time.Minute)
 		require.Eventually(t, func() bool {
-			sb, err := client.Get(t.Context(), "chat", &sandbox.GetOptions{NoResume: true}) // any response tells the time
+			sb, err := client.Get(t.Context(), "chat", &sandbox.GetOptions{NoResume: true}) // any response tells the client the time
 			assert.NoError(t, err)
 			return sb.CurrentSession().TimeLeft() > 10*time.Minute
 		}, testkit.Patience, 50*time.Millisecond)
@@ -188,7 +188,7 @@ func TestLossesReportedOnce(t *testing.T) {
 		_, err = sb.Stop(t.Context(), nil)
 		require.NoError(t, err)
 	}
-	told := func(d *testTools, what string, lost ...string) {
+	reportsOnce := func(d *testTools, what string, lost ...string) {
 		t.Helper()
 		result := d.try("bash", args{"command": "true"})
 		assert.Contains(t, result.Text, what)
@@ -199,18 +199,18 @@ func TestLossesReportedOnce(t *testing.T) {
 	}
 	const stopped, died = "was stopped since the last call", "died since the last call"
 	stop() // by another program
-	told(d, stopped, "commands", "variables")
-	require.NoError(t, p.Stop(t.Context(), "chat")) // as when idle
-	told(d, stopped, "commands", "variables")
+	reportsOnce(d, stopped, "commands", "variables")
+	require.NoError(t, p.Stop(t.Context(), "chat")) // as happens when the sandbox is idle
+	reportsOnce(d, stopped, "commands", "variables")
 	stop()
 	next := conversationTools(t, srv, other, "chat", nil)
-	told(next, stopped, "commands", "variables") // in another process
+	reportsOnce(next, stopped, "commands", "variables") // in another process
 	require.True(t, srv.Crash(p.Name("chat")))
-	told(next, died, "files", "commands", "variables")
+	reportsOnce(next, died, "files", "commands", "variables")
 	require.True(t, srv.Crash(p.Name("chat")))
-	told(conversationTools(t, srv, other, "chat", nil), died, "files", "commands", "variables") // with a new Toolset for each turn
+	reportsOnce(conversationTools(t, srv, other, "chat", nil), died, "files", "commands", "variables") // with a new Toolset for each turn
 	require.True(t, srv.Crash(p.Name("chat")))
-	told(conversationTools(t, srv, newConversations(t, srv, nil), "chat", nil), died, "files", "commands", "variables")
+	reportsOnce(conversationTools(t, srv, newConversations(t, srv, nil), "chat", nil), died, "files", "commands", "variables")
 
 	// The machine still runs, but the interpreter belonged to another process.
 	assert.Contains(t, conversationTools(t, srv, newConversations(t, srv, nil), "chat", nil).ok("python", args{"code": "2"}), "The interpreter is new")
@@ -234,7 +234,7 @@ func TestMaxAge(t *testing.T) {
 	const day = 24 * time.Hour
 	times, pause := 15, day
 	if !needs.Slow() {
-		times, pause = 2, 6*day // MaxAge is seven
+		times, pause = 2, 6*day // MaxAge is seven days
 	}
 	for i := range times {
 		d.ok("bash", args{"command": fmt.Sprintf("echo %d >>diary", i)})
@@ -291,7 +291,7 @@ func TestCleanupRaces(t *testing.T) {
 	t.Parallel()
 	for requests := range 3 { // number of requests by name before the sandbox is replaced
 		if requests == 2 && !needs.Slow() {
-			break // it is not replaced, as in TestMaxAge
+			break // with two requests it is not replaced, which TestMaxAge tests too
 		}
 		srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Start: time.Now().AddDate(0, -1, 0)})
 		p := newConversations(t, srv, nil)
@@ -338,18 +338,18 @@ func TestNoMoreTime(t *testing.T) {
 	d := conversationTools(t, srv, p, "long", nil)
 	d.ok("bash", args{"command": "true"})
 	srv.Advance(23*time.Hour + 57*time.Minute)
-	told := 0
+	reports := 0
 	require.Eventually(t, func() bool {
 		result := d.try("bash", args{"command": "true"})
 		if left, ok := result.Data["stops_in"].(time.Duration); ok {
-			told++
+			reports++
 			assert.InDelta(t, 3*time.Minute, left, float64(time.Minute))
 			assert.Contains(t, result.Text, "can't be kept running for longer: it stops in")
 		}
-		return told > 0
+		return reports > 0
 	}, testkit.Patience, 10*time.Millisecond)
-	asked := testkit.Count(srv, sandboxtest.ExtendTimeout)
+	requests := testkit.Count(srv, sandboxtest.ExtendTimeout)
 	result := d.try("bash", args{"command": "true"})
-	assert.Nil(t, result.Data["stops_in"], "it is said once")
-	assert.Equal(t, asked, testkit.Count(srv, sandboxtest.ExtendTimeout), "a refusal is not asked for again")
+	assert.Nil(t, result.Data["stops_in"], "it is reported once")
+	assert.Equal(t, requests, testkit.Count(srv, sandboxtest.ExtendTimeout), "after the refusal there is no further request")
 }

@@ -33,12 +33,13 @@ type Limits struct {
 	// Both are 8 by default. A negative number means no limit.
 	Sandboxes, VCPUs int
 	// CallsPerMinute is how many calls a model may make within a minute: 120 by default.
-	// After that the result tells it to wait. A negative number means no limit.
+	// Further calls fail with a result that tells it to wait. A negative number means no
+	// limit.
 	CallsPerMinute int
 	// Calls, Bytes and Time are budgets of the whole Toolset: the number of calls, the
-	// bytes of results and copied files, and the total time of calls without that of
-	// [Options].Before. They have no limit by default. When a budget is used up, calls
-	// fail with [ErrLimit].
+	// bytes of results and copied files, and the total time of calls. The time in
+	// [Options].Before does not count. By default there is no limit. When a budget is used
+	// up, calls fail with [ErrLimit].
 	Calls int
 	Bytes int64
 	Time  time.Duration
@@ -55,10 +56,10 @@ const messageBytes = 1 << 10
 
 // Limits of read_file, in addition to those of the result.
 const (
-	defaultLines = 1000
-	maxLine      = 2000
-	maxScanned   = 64 << 20
-	maxSniffed   = 8000
+	defaultLines = 1000     // number of lines, if the model gives none
+	maxLine      = 2000     // bytes of a line that a result shows
+	maxScanned   = 64 << 20 // bytes of a file that are read
+	maxSniffed   = 8000     // bytes that are searched for NUL, a sign of a binary file
 )
 
 // check returns an error for invalid limits.
@@ -66,7 +67,7 @@ func (l *Limits) check() error {
 	const pkg = "agent"
 	var short, long error
 	if l.Output != 0 && l.Output < minOutput {
-		short = entry.Invalid(pkg, "Limits.Output", "%d is less than %d, which words alone may take", l.Output, minOutput)
+		short = entry.Invalid(pkg, "Limits.Output", "%d is less than the minimum, %d", l.Output, minOutput)
 	}
 	if l.MaxTimeout > 0 && l.Timeout > l.MaxTimeout {
 		long = entry.Invalid(pkg, "Limits.Timeout", "%v is more than Limits.MaxTimeout, %v", l.Timeout, l.MaxTimeout)
@@ -95,7 +96,8 @@ func valueOr[T int | int64 | time.Duration](v, otherwise T) T {
 	return v
 }
 
-// replacer returns a replacer that inserts the limits into texts for the model.
+// replacer returns a replacer that fills in the limits in texts for the model. The texts contain
+// placeholders such as {output}.
 func (l *Limits) replacer() *strings.Replacer {
 	seconds := func(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) }
 	return strings.NewReplacer("{output}", strconv.Itoa(l.Output), "{timeout}", seconds(l.Timeout), "{longest}", seconds(l.MaxTimeout))
@@ -124,7 +126,8 @@ type budget struct {
 	time   time.Duration
 }
 
-// countCall counts a call. It returns an error for the model, or one that matches ErrLimit.
+// countCall counts a call. If a budget is used up, it returns an error that matches ErrLimit. If
+// there were too many calls in the last minute, it returns an error for the model.
 func (b *budget) countCall(l *Limits) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

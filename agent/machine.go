@@ -92,7 +92,7 @@ func restoreSnapshot(ctx context.Context, c *call, in *snapshotInput) (Result, e
 	if !own {
 		return Result{}, modelErrorf("This sandbox has no snapshot %q.", oneLine(in.ID))
 	}
-	// Stop first: stopping saves the files as the snapshot that the next session starts from.
+	// Stop first. A stop saves the current files, and the next session would start from those.
 	if _, err := c.sb.Stop(ctx, nil); err != nil {
 		return Result{}, err
 	}
@@ -121,7 +121,7 @@ func stopSandbox(ctx context.Context, c *call, _ *noInput) (Result, error) {
 	return Result{Text: "The sandbox stopped. The next call starts it again, with its files."}, nil
 }
 
-// stop stops a sandbox and returns it, like a stopper.
+// stop stops the sandbox of a conversation. It returns the same as the method of stopper.
 func (t *Toolset) stop(ctx context.Context, conversation string) (*sandbox.Sandbox, error) {
 	if s, ok := t.sessions.(stopper); ok {
 		sb, err := s.stop(ctx, conversation)
@@ -156,7 +156,7 @@ func checkArtifactName(name string) (string, error) {
 	return name, nil
 }
 
-func (in *saveInput) complete() {
+func (in *saveInput) setDefaults() {
 	if in.Name == "" {
 		in.Name = path.Base(in.Path.given)
 	}
@@ -184,12 +184,12 @@ func saveArtifact(ctx context.Context, c *call, in *saveInput) (Result, error) {
 	}
 	root := c.t.opts.Artifacts
 	if !glob.NewGuard(root, nil).Keeps(filepath.ToSlash(as), false) {
-		return Result{}, modelErrorf("Git or an editor would run %s by itself, or a file beside it: it can't be an artifact.", oneLine(in.Name))
+		return Result{}, modelErrorf("Git or an editor might run %s, or a file next to it, without being asked: it can't be an artifact.", oneLine(in.Name))
 	}
 	if err := root.MkdirAll(filepath.Dir(as), 0o755); err != nil {
 		return Result{}, localError(err)
 	}
-	// Rename the file when it is complete. Its first name is random.
+	// Write the file under a random name, and rename it when it is complete.
 	part := filepath.Join(filepath.Dir(as), "."+rand.Text()+".part")
 	if err := root.WriteFile(part, data, fileMode); err != nil {
 		return Result{}, localError(errors.Join(err, root.Remove(part)))
@@ -206,7 +206,7 @@ type loadInput struct {
 	Path location `json:"path,omitzero" is:"where to put it in the sandbox; its name, in the working directory, by default"`
 }
 
-func (in *loadInput) complete() { in.Path.setDefault(path.Base(filepath.ToSlash(in.Name))) }
+func (in *loadInput) setDefaults() { in.Path.setDefault(path.Base(filepath.ToSlash(in.Name))) }
 
 func loadArtifact(ctx context.Context, c *call, in *loadInput) (Result, error) {
 	from, err := checkArtifactName(in.Name)
@@ -217,7 +217,7 @@ func loadArtifact(ctx context.Context, c *call, in *loadInput) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	// Opening a pipe would block.
+	// Check this first: opening a pipe would block.
 	if info, err := c.t.opts.Artifacts.Stat(from); err != nil || !info.Mode().IsRegular() {
 		return Result{}, modelErrorf("There is no file %q in the folder.", oneLine(in.Name))
 	}
@@ -234,8 +234,8 @@ func loadArtifact(ctx context.Context, c *call, in *loadInput) (Result, error) {
 	if int64(len(data)) > most {
 		return Result{}, modelErrorf("The file has more than %d bytes.", most)
 	}
-	c.state.edits.Lock()
-	defer c.state.edits.Unlock()
+	c.state.editing.Lock()
+	defer c.state.editing.Unlock()
 	if err := c.sb.FS().WriteFile(ctx, to, data, fileMode); err != nil {
 		return Result{}, err
 	}
@@ -243,8 +243,8 @@ func loadArtifact(ctx context.Context, c *call, in *loadInput) (Result, error) {
 	return Result{Text: fmt.Sprintf("Wrote %d bytes to %s.", len(data), oneLine(in.Path.given))}, nil
 }
 
-// localError returns an error of this machine's disk. The model can fix a missing directory, and
-// only the program anything else.
+// localError converts an error of the folder of artifacts on this machine. The model can fix a
+// missing directory. Only the program can fix anything else.
 func localError(err error) error {
 	if errors.Is(err, os.ErrExist) || errors.Is(err, fs.ErrNotExist) {
 		return modelErrorf("The folder of artifacts has no such directory, or a file is in its place.")
@@ -252,7 +252,8 @@ func localError(err error) error {
 	return &diskError{err}
 }
 
-// diskError hides the cause, so that errors.Is does not take it for an error of the sandbox's files.
+// diskError is an error of this machine's disk. It does not wrap its cause, which textForModel
+// would mistake for an error of a file in the sandbox.
 type diskError struct{ err error }
 
 func (e *diskError) Error() string { return "agent: artifacts: " + e.err.Error() }

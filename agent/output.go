@@ -57,7 +57,7 @@ func (w *window) text() (text string, omitted int64) {
 	half := (w.size - marker) / 2
 	head, atHead := visibleHead(w.head, half)
 	end := w.tail
-	if int64(len(w.head)+len(w.tail)) == w.total { // nothing was omitted so far
+	if int64(len(w.head)+len(w.tail)) == w.total { // head and tail contain everything
 		end = append(bytes.Clone(w.head[atHead:]), w.tail...)
 	}
 	tail, atTail := visibleTail(end, half)
@@ -131,8 +131,8 @@ func isInvisible(r rune) bool {
 // people's names.
 func isJoiner(r rune) bool { return r == 0x200d || r == 0xfe0e || r == 0xfe0f }
 
-// continuesWord reports whether rest continues an ASCII word or tag, in which a joiner has no
-// use.
+// continuesWord reports whether rest begins with a character of ASCII words or tags. A joiner
+// before such a character has no legitimate use.
 func continuesWord(rest []byte) bool {
 	if len(rest) == 0 {
 		return false
@@ -166,10 +166,10 @@ func cutText(text string, size int) string {
 	return cut + "…"
 }
 
-var tag = regexp.MustCompile(`(?i)(<\s*/?\s*sandbox)-(data)`)
+var dataTag = regexp.MustCompile(`(?i)(<\s*/?\s*sandbox)-(data)`)
 
 // escapeTags changes text that looks like the tags around data, without changing its length.
-func escapeTags(text string) string { return tag.ReplaceAllString(text, "${1}_${2}") }
+func escapeTags(text string) string { return dataTag.ReplaceAllString(text, "${1}_${2}") }
 
 // wrapData puts visible text from a sandbox between the tags that mark data.
 func wrapData(text string) string {

@@ -13,8 +13,8 @@ const progressTick = time.Second
 
 // WithProgress returns a context with which [Toolset.Call] calls fn once a second while
 // it runs, in a separate goroutine and never after it has returned. line is the last
-// line of bash's output so far, or empty if there is none. Invisible characters and
-// terminal escapes are escaped, as in results.
+// line that the tool bash has printed so far, or empty if there is none. Invisible
+// characters and terminal escapes are escaped, as in results.
 func WithProgress(ctx context.Context, fn func(line string)) context.Context {
 	return context.WithValue(ctx, progressKey{}, &progress{fn: fn})
 }
@@ -69,7 +69,7 @@ func (p *progress) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// line returns the last line that is not empty.
+// line returns the last line of the output that is not empty.
 func (p *progress) line() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 )
 
 // ForProject returns tools that work on any sandbox of the client's project. Each tool
-// takes the sandbox's name as the argument "sandbox". More tools create, list and remove
-// sandboxes. A nil opts means the defaults. The caller closes the Toolset.
+// takes the sandbox's name as the argument "sandbox". Additional tools create, list and
+// remove sandboxes. A nil opts means the defaults. The caller closes the Toolset.
 func ForProject(client *sandbox.Client, opts *Options) *Toolset {
 	t := newToolset(project{client, true}, opts)
 	t.client = client
@@ -31,13 +31,14 @@ func ForProject(client *sandbox.Client, opts *Options) *Toolset {
 }
 
 // ByName returns Sessions for which the ID of a conversation is the name of an existing
-// sandbox: ForConversation(ByName(client), "my-app", nil) returns the tools for one.
+// sandbox. For example, ForConversation(ByName(client), "my-app", nil) returns the tools for
+// the sandbox my-app.
 func ByName(client *sandbox.Client) Sessions { return project{client, false} }
 
 // project finds sandboxes by their names.
 type project struct {
-	client *sandbox.Client
-	chosen bool // the model chose the name, and can choose another
+	client        *sandbox.Client
+	chosenByModel bool // the model chose the name, and can choose another
 }
 
 func (p project) Acquire(ctx context.Context, name string) (*sandbox.Sandbox, func(), error) {
@@ -57,11 +58,11 @@ func (p project) stop(ctx context.Context, name string) (*sandbox.Sandbox, error
 
 func (p project) get(ctx context.Context, name string, opts *sandbox.GetOptions) (*sandbox.Sandbox, error) {
 	sb, err := p.client.Get(ctx, name, opts)
-	if p.chosen && isGone(err) {
+	if p.chosenByModel && isGone(err) {
 		return nil, modelErrorf("There is no sandbox %q. list_sandboxes lists all.", oneLine(name))
 	}
-	if err != nil && p.chosen {
-		return nil, createRefusal(err)
+	if err != nil && p.chosenByModel {
+		return nil, explainRefusal(err)
 	}
 	return sb, err
 }
@@ -70,7 +71,7 @@ func (p project) get(ctx context.Context, name string, opts *sandbox.GetOptions)
 func withSandbox(text json.RawMessage) json.RawMessage {
 	var s map[string]any
 	if err := json.Unmarshal(text, &s); err != nil {
-		panic(err) // schema has made it
+		panic(err) // schema returns valid JSON
 	}
 	properties, _ := s["properties"].(map[string]any)
 	properties["sandbox"] = map[string]any{"type": "string", "description": "the name of the sandbox"}
@@ -83,11 +84,12 @@ func withSandbox(text json.RawMessage) json.RawMessage {
 	return text
 }
 
-// projectTools lists the tools of a project that need no sandbox, or have an argument of their
-// own for its name.
+// projectTools are the tools of a project without the additional argument "sandbox". They need
+// no existing sandbox, or name it by an argument of their own.
 var projectTools = []string{"create_sandbox", "list_sandboxes", "remove_sandbox"}
 
-// takeSandboxName removes the sandbox's name from the arguments if the tools work on a project.
+// takeSandboxName returns the arguments of a call without the sandbox's name. If the tools work
+// on a project, it makes that name the call's Conversation.
 func (t *Toolset) takeSandboxName(c *call) (json.RawMessage, error) {
 	if t.client == nil || slices.Contains(projectTools, c.Tool) {
 		return c.Arguments, nil
@@ -116,7 +118,7 @@ type createInput struct {
 	VCPUs       int               `json:"vcpus,omitempty" is:"the number of processors"`
 	Minutes     int               `json:"timeout_minutes,omitempty" is:"after how many minutes it is stopped; 5 by default"`
 	Tags        map[string]string `json:"tags,omitempty" is:"labels to find it by"`
-	DenyNetwork bool              `json:"deny_network,omitempty" is:"whether it can reach nothing"`
+	DenyNetwork bool              `json:"deny_network,omitempty" is:"whether to block all of its network access"`
 }
 
 func createSandbox(ctx context.Context, c *call, in *createInput) (Result, error) {
@@ -143,18 +145,18 @@ func createSandbox(ctx context.Context, c *call, in *createInput) (Result, error
 			return Result{}, err
 		}
 	}
-	if !c.t.mayCreate() {
+	if !c.t.reserveSandbox() {
 		return Result{}, modelErrorf("%d sandboxes that you have created exist, which is the limit. Remove one first.", c.limits().Sandboxes)
 	}
 	sb, err := c.t.client.Create(ctx, o)
 	c.t.mu.Lock()
-	c.t.making--
+	c.t.creating--
 	if err == nil {
 		c.t.created[sb.Name()] = true
 	}
 	c.t.mu.Unlock()
 	if err != nil {
-		return Result{}, createRefusal(err)
+		return Result{}, explainRefusal(err)
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "Created the sandbox %s. Commands start in %s.", oneLine(sb.Name()), oneLine(sb.Cwd()))
@@ -164,19 +166,20 @@ func createSandbox(ctx context.Context, c *call, in *createInput) (Result, error
 	return Result{Text: text.String(), Data: map[string]any{"sandbox": sb.Name()}}, nil
 }
 
-// mayCreate reserves a place for one more sandbox, and reports whether there was one.
-func (t *Toolset) mayCreate() bool {
+// reserveSandbox reports whether the model may create one more sandbox. If so, it counts the
+// sandbox as being created.
+func (t *Toolset) reserveSandbox() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if most := t.opts.Limits.Sandboxes; most > 0 && len(t.created)+t.making >= most {
+	if most := t.opts.Limits.Sandboxes; most > 0 && len(t.created)+t.creating >= most {
 		return false
 	}
-	t.making++
+	t.creating++
 	return true
 }
 
 type listSandboxesInput struct {
-	Prefix string `json:"name_prefix,omitempty" is:"lists only sandboxes whose names begin so"`
+	Prefix string `json:"name_prefix,omitempty" is:"list only sandboxes whose names begin with this"`
 	Cursor string `json:"cursor,omitempty" is:"where the last list ended"`
 }
 
@@ -189,7 +192,7 @@ func listSandboxes(ctx context.Context, c *call, in *listSandboxesInput) (Result
 	}
 	page, err := c.t.client.ListPage(ctx, o)
 	if err != nil {
-		return Result{}, createRefusal(err)
+		return Result{}, explainRefusal(err)
 	}
 	rows := make([]string, 0, len(page.Items))
 	for _, i := range page.Items {
@@ -230,15 +233,15 @@ func removeSandbox(ctx context.Context, c *call, in *removeInput) (Result, error
 		return Result{}, modelErrorf("There is no sandbox %q.", oneLine(in.Sandbox))
 	}
 	if err != nil {
-		return Result{}, createRefusal(err)
+		return Result{}, explainRefusal(err)
 	}
 	return Result{Text: "Removed " + oneLine(in.Sandbox) + "."}, nil
 }
 
-// createRefusal returns an error that tells the model why the API refused its choice of a name,
+// explainRefusal returns an error that tells the model why the API refused its choice of a name,
 // an image or a size.
-func createRefusal(err error) error {
-	if text := refused(err); text != "" {
+func explainRefusal(err error) error {
+	if text := refusalText(err); text != "" {
 		return modelErrorf("The sandbox service refuses this:\n%s", wrapData(strings.TrimSpace(oneLine(text))))
 	}
 	return err

@@ -18,16 +18,17 @@ import (
 //go:embed interpreter.py
 var interpreterSource string
 
-// interpreter is a Python process in a sandbox that keeps its variables between calls.
+// interpreter is a Python process in a sandbox that keeps its variables between calls. The code
+// of one call is a cell.
 type interpreter struct {
-	mu     sync.Mutex // held by the call that runs a cell
-	cmd    *sandbox.Command
-	stdin  io.WriteCloser
-	out    *cellOutput
-	ended  chan struct{} // closed when it has ended and err is set
-	err    error         // from waiting for its end
-	cancel context.CancelFunc
-	used   bool // there was an interpreter before
+	mu            sync.Mutex // held by the call that runs a cell
+	cmd           *sandbox.Command
+	stdin         io.WriteCloser
+	out           *cellOutput
+	ended         chan struct{} // closed when the process has ended and err is set
+	err           error         // of Command.Wait
+	cancel        context.CancelFunc
+	startedBefore bool // a process was started before
 }
 
 type pythonInput struct {
@@ -37,11 +38,11 @@ type pythonInput struct {
 
 func (in *pythonInput) program() *Program { return &Program{Name: "python3", Stdin: in.Code} }
 
-// cellEnd is the message with which the interpreter ends a cell.
+// cellEnd is the message that the interpreter writes at the end of a cell.
 type cellEnd struct {
 	OK    bool     `json:"ok"`
-	Files []string `json:"files"`
-	More  int      `json:"more"`
+	Files []string `json:"files"` // that the cell created or changed
+	More  int      `json:"more"`  // number of files beyond those in Files, if positive
 }
 
 func runPython(ctx context.Context, c *call, in *pythonInput) (Result, error) {
@@ -68,7 +69,7 @@ func runPython(ctx context.Context, c *call, in *pythonInput) (Result, error) {
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		_, _ = p.stdin.Write(append(cell, '\n')) // an interpreter that has ended explains more
+		_, _ = p.stdin.Write(append(cell, '\n')) // if it fails, p.ended is closed, and p.err says more
 	}()
 	data := map[string]any{"timed_out": false}
 	var how string
@@ -106,7 +107,7 @@ func runPython(ctx context.Context, c *call, in *pythonInput) (Result, error) {
 		how += " Variables are gone; the next call starts a new interpreter."
 	}
 	p.out.flush()
-	<-written // the end of the interpreter ends the write
+	<-written // the write ends at the latest with the interpreter
 	if ctx.Err() != nil {
 		return Result{}, errors.Join(ctx.Err(), err)
 	}
@@ -156,7 +157,7 @@ func (p *interpreter) start(ctx context.Context, c *call) (note string, err erro
 	c.state.variablesKnownLost = true
 	c.state.mu.Unlock()
 	switch {
-	case p.used:
+	case p.startedBefore:
 		note = "The interpreter was restarted: variables of earlier calls are gone. "
 	case !known: // another process may have used an interpreter
 		note = "The interpreter is new: it has no variables of earlier calls. "
@@ -176,7 +177,7 @@ func (p *interpreter) start(ctx context.Context, c *call) (note string, err erro
 		}
 		return "", err
 	}
-	p.cmd, p.out, p.cancel, p.ended, p.used = cmd, out, cancel, make(chan struct{}), true
+	p.cmd, p.out, p.cancel, p.ended, p.startedBefore = cmd, out, cancel, make(chan struct{}), true
 	p.stdin = cmd.Stdin(live)
 	ended := p.ended
 	c.t.wg.Go(func() {
@@ -195,7 +196,7 @@ func hasStopped(sb *sandbox.Sandbox) bool {
 	return false
 }
 
-// reset forgets the interpreter, so that the next cell starts another one.
+// reset ends the process, so that the next cell starts another one.
 func (p *interpreter) reset() {
 	p.cancel()
 	<-p.ended
@@ -206,7 +207,7 @@ func (p *interpreter) reset() {
 type cellOutput struct {
 	mu      sync.Mutex
 	pending []byte
-	mark    []byte // nil between cells
+	mark    []byte // precedes the cellEnd in the output; nil between cells
 	out     *window
 	end     chan cellEnd
 }
@@ -224,10 +225,10 @@ func (s *cellOutput) startCell(mark string, out *window) <-chan cellEnd {
 func (s *cellOutput) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mark == nil { // a thread of an earlier cell writes between cells
+	if s.mark == nil { // discard the output of threads between cells
 		return len(p), nil
 	}
-	const longest = 64 << 10 // the end of a cell
+	const longest = 64 << 10 // maximum length of a cellEnd
 	s.pending = append(s.pending, p...)
 	for {
 		at := bytes.Index(s.pending, s.mark)

@@ -17,8 +17,8 @@ import (
 func commandTools() []*tool {
 	return []*tool{
 		newTool("bash", "Run a command line in a new shell and return its output, standard error included, and its exit code. "+
-			"Of an output that makes the result longer than {output} bytes the middle is left out. "+
-			"Use start_command for servers and whatever else keeps running.", runShell).asDestructive(),
+			"If the result would be longer than {output} bytes, the middle of the output is left out. "+
+			"Use start_command for servers and other programs that keep running.", runShell).asDestructive(),
 		newTool("start_command", "Start a command line, such as a server, and leave it running. Returns its command_id.", startCommand).asDestructive(),
 		newTool("read_output", "Read what a started command has written since a cursor, and whether it has ended", readOutput).asReadOnly(),
 		newTool("write_input", "Write to the standard input of a command that was started with input", writeInput).asDestructive(),
@@ -67,8 +67,8 @@ func (in *shellInput) check() error {
 	return nil
 }
 
-// startError explains to the model what is wrong with the directory, if that is why a
-// command could not start.
+// startError explains to the model what is wrong with the directory in which a command could
+// not start. It returns other errors unchanged.
 func (c *call) startError(ctx context.Context, cwd location, err error) error {
 	if cwd.abs == "" || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
 		return err
@@ -83,7 +83,7 @@ func (c *call) startError(ctx context.Context, cwd location, err error) error {
 	return err
 }
 
-// killTime is how long killing a command may take.
+// killTime is how long killing a command, or writing to its input, may take.
 const killTime = 10 * time.Second
 
 func runShell(ctx context.Context, c *call, in *runInput) (Result, error) {
@@ -140,7 +140,7 @@ func runShell(ctx context.Context, c *call, in *runInput) (Result, error) {
 	return Result{Text: how + text, Failed: data["timed_out"] == true, Data: data}, nil
 }
 
-// partialResult returns the result of a command whose session ended before it did.
+// partialResult returns the output of a command whose session ended before the command did.
 func partialResult(out *window) Result {
 	text, omitted := outputText(out)
 	return Result{Text: text, Data: map[string]any{"omitted_bytes": omitted}}
@@ -152,7 +152,7 @@ func killTree(ctx context.Context, cmd *sandbox.Command) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
 	defer cancel()
 	err := cmd.SignalTree(ctx, sandbox.SIGKILL)
-	if isDone(err) {
+	if isProcessDone(err) {
 		err = nil
 	}
 	if err != nil && !errors.Is(err, sandbox.ErrChildren) {

@@ -20,7 +20,7 @@ func schema(of reflect.Type) json.RawMessage {
 	properties, required := map[string]any{}, []string{}
 	for _, f := range arguments(of) {
 		property := jsonType(f.typ)
-		property["description"] = f.about
+		property["description"] = f.description
 		properties[f.name] = property
 		if !f.optional {
 			required = append(required, f.name)
@@ -54,9 +54,9 @@ func jsonType(t reflect.Type) map[string]any {
 }
 
 type argument struct {
-	name, about string
-	optional    bool
-	typ         reflect.Type
+	name, description string
+	optional          bool
+	typ               reflect.Type
 }
 
 func arguments(of reflect.Type) []argument {
@@ -71,8 +71,8 @@ func arguments(of reflect.Type) []argument {
 	return list
 }
 
-// parseObject parses a JSON object, which may be missing. It refuses a repeated name, because
-// a policy or a person would see only one of the two values.
+// parseObject parses a JSON object. An empty text and null are an empty object. It refuses a
+// repeated name, because a policy or a person would see only one of the two values.
 func parseObject(args json.RawMessage) (map[string]json.RawMessage, error) {
 	given := map[string]json.RawMessage{}
 	if len(bytes.TrimSpace(args)) == 0 {
@@ -146,8 +146,8 @@ func decode(args json.RawMessage, into any) error {
 	return nil
 }
 
-// wrongKey returns the key whose value has the type that encoding/json has named as wrong. It
-// returns "" if the argument is not an object.
+// wrongKey returns the key in an object whose value is not a string but has the wrong JSON
+// type. It returns "" if there is none, or if the argument is not an object.
 func wrongKey(argument json.RawMessage, wrong string) string {
 	var values map[string]json.RawMessage
 	if json.Unmarshal(argument, &values) != nil {
@@ -176,9 +176,9 @@ func (l *location) UnmarshalJSON(data []byte) error {
 func (l location) MarshalJSON() ([]byte, error) { return json.Marshal(cmp.Or(l.abs, l.given)) }
 
 // setDefault sets a location that the model has omitted.
-func (l *location) setDefault(said string) {
+func (l *location) setDefault(value string) {
 	if l.given == "" {
-		l.given = said
+		l.given = value
 	}
 }
 
@@ -197,8 +197,8 @@ func locations(in any) []*location {
 	return list
 }
 
-// anyRelative reports whether a location depends on the working directory.
-func anyRelative(in any) bool {
+// hasRelativePath reports whether a location depends on the working directory.
+func hasRelativePath(in any) bool {
 	return slices.ContainsFunc(locations(in), func(l *location) bool { return !path.IsAbs(l.given) })
 }
 
@@ -214,7 +214,8 @@ func makeAbsolute(in any, cwd string) {
 	}
 }
 
-// encode returns arguments in the canonical form that policies see.
+// encode returns arguments in the canonical form that policies see. It adds the name of the
+// sandbox unless that is empty.
 func encode(in any, sandbox string) (json.RawMessage, error) {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)

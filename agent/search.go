@@ -28,9 +28,9 @@ const (
 	maxArgs     = 64 << 10
 	maxMatches  = 1000
 	maxMatch    = 400     // bytes of a line that a result shows
-	maxLooked   = 8 << 10 // bytes that are read of a line of grep; a file's name may have 4 KiB
+	maxLooked   = 8 << 10 // bytes that are kept of a line of grep's output; its file name may have 4 KiB
 	maxPattern  = 1000    // length of a pattern
-	maxProgram  = 5000    // length of the compiled pattern
+	maxProgram  = 5000    // instructions of the compiled pattern
 )
 
 type globInput struct {
@@ -38,9 +38,9 @@ type globInput struct {
 	Path    location `json:"path,omitzero" is:"the directory to search; the working directory by default"`
 }
 
-// complete moves the part of a pattern that leads out of the directory into the path, where
-// policies see it.
-func (in *globInput) complete() {
+// setDefaults also moves the part of a pattern that leads out of the directory into the path,
+// where policies see it.
+func (in *globInput) setDefaults() {
 	in.Path.setDefault(".")
 	elems := strings.Split(in.Pattern, "/")
 	n := 0
@@ -111,18 +111,19 @@ var extGlob = regexp.MustCompile(`[?*+@!]\([^()]*\)`)
 
 // foundFile is a file that walk has found.
 type foundFile struct {
-	name string // below the directory
+	name string // relative to the directory of the search
 	size int64
 	link bool // it is a symbolic link
 }
 
-// expandPattern returns the patterns without braces that a pattern with braces stands for.
+// expandPattern expands the braces of a pattern into several patterns. It refuses patterns that
+// lead out of the directory.
 func expandPattern(pattern string) ([]string, error) {
-	const most = 100
+	const limit = 100
 	if braceSequence.MatchString(pattern) {
 		return nil, modelErrorf("The pattern has a sequence such as {1..3}, which is not understood: list what you mean, as {1,2,3}.")
 	}
-	list, err := expandBraces(pattern, most)
+	list, err := expandBraces(pattern, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +132,7 @@ func expandPattern(pattern string) ([]string, error) {
 		case strings.HasPrefix(p, "/"), slices.Contains(strings.Split(p, "/"), ".."):
 			return nil, modelErrorf("The pattern leads out of the directory: give the directory as path, and a pattern for what is below it.")
 		case strings.HasPrefix(p, "./"):
-			list[i] = p[1:] // it starts at the directory
+			list[i] = p[1:] // the remaining slash anchors it at the directory
 		}
 	}
 	return list, nil
@@ -139,8 +140,8 @@ func expandPattern(pattern string) ([]string, error) {
 
 var braceSequence = regexp.MustCompile(`\{[^{},/]*\.\.[^{},/]*\}`)
 
-// expandBraces expands braces like bash, into at most most patterns.
-func expandBraces(pattern string, most int) ([]string, error) {
+// expandBraces expands braces like bash. More patterns than limit are an error.
+func expandBraces(pattern string, limit int) ([]string, error) {
 	for at := 0; at < len(pattern); at++ {
 		switch pattern[at] {
 		case '\\':
@@ -154,18 +155,18 @@ func expandBraces(pattern string, most int) ([]string, error) {
 		if len(parts) < 2 {
 			continue // a literal brace
 		}
-		rests, err := expandBraces(pattern[at+end:], most)
+		rests, err := expandBraces(pattern[at+end:], limit)
 		if err != nil {
 			return nil, err
 		}
 		var list []string
 		for _, part := range parts {
-			middles, err := expandBraces(part, most)
+			middles, err := expandBraces(part, limit)
 			if err != nil {
 				return nil, err
 			}
-			if len(list)+len(middles)*len(rests) > most {
-				return nil, modelErrorf("The braces of the pattern stand for more than %d patterns: search for less at once.", most)
+			if len(list)+len(middles)*len(rests) > limit {
+				return nil, modelErrorf("The braces of the pattern stand for more than %d patterns: search for less at once.", limit)
 			}
 			for _, middle := range middles {
 				for _, rest := range rests {
@@ -179,7 +180,7 @@ func expandBraces(pattern string, most int) ([]string, error) {
 }
 
 // alternatives splits a text that begins with a brace at the commas, up to the matching
-// brace.
+// brace. end is the offset after that brace.
 func alternatives(s string) (parts []string, end int) {
 	depth, begin := 0, 1
 	for i := 0; i < len(s); i++ {
@@ -227,7 +228,7 @@ func (c *call) walk(ctx context.Context, root, pattern string) (list []foundFile
 			return err
 		case err != nil && ctx.Err() != nil:
 			return err
-		case err != nil: // it was removed since, or permission is denied
+		case err != nil: // it was removed meanwhile, or permission is denied
 			skipped++
 			return nil
 		case name == "." && !d.IsDir():
@@ -274,13 +275,13 @@ type grepInput struct {
 	Pattern string   `json:"pattern" is:"the regular expression, as in RE2"`
 	Path    location `json:"path,omitzero" is:"the directory, or a file; the working directory by default"`
 	Glob    string   `json:"glob,omitempty" is:"a pattern, as for glob, that limits the search to some files"`
-	Fold    bool     `json:"ignore_case,omitempty" is:"whether A is as good as a"`
+	Fold    bool     `json:"ignore_case,omitempty" is:"whether to ignore case"`
 	Limit   int      `json:"limit,omitempty" is:"how many matches to return; 100 by default, 1000 at most"`
 }
 
-// compile compiles a pattern and refuses large ones. The time to search a line is
+// compilePattern compiles a pattern and refuses large ones. The time to search a line is
 // proportional to the length of the line and of the compiled pattern.
-func compile(pattern string) (*regexp.Regexp, error) {
+func compilePattern(pattern string) (*regexp.Regexp, error) {
 	large := modelErrorf("The pattern is too large: search for less at once.")
 	if len(pattern) > maxPattern {
 		return nil, large
@@ -303,25 +304,25 @@ type match struct {
 	cut  bool // text is not the whole line
 }
 
-func (in *grepInput) complete() { in.Path.setDefault(".") }
+func (in *grepInput) setDefaults() { in.Path.setDefault(".") }
 
 func grepFiles(ctx context.Context, c *call, in *grepInput) (Result, error) {
 	pattern := in.Pattern
 	if in.Fold {
 		pattern = "(?i)" + pattern
 	}
-	re, err := compile(pattern)
+	re, err := compilePattern(pattern)
 	if _, large := errors.AsType[*modelError](err); large {
 		return Result{}, err
 	}
 	if err != nil || strings.ContainsAny(in.Pattern, "\n\x00") {
 		return Result{}, modelErrorf("The pattern is not an RE2 regular expression for a single line.")
 	}
-	most := min(max(in.Limit, 0), maxMatches)
-	if most == 0 {
-		most = 100
+	limit := min(max(in.Limit, 0), maxMatches)
+	if limit == 0 {
+		limit = 100
 	}
-	s := &search{c: c, re: re, pattern: pattern, most: most}
+	s := &search{c: c, re: re, pattern: pattern, limit: limit}
 	if s.root, err = c.resolvePath(ctx, in.Path); err != nil {
 		return Result{}, err
 	}
@@ -349,8 +350,8 @@ func grepFiles(ctx context.Context, c *call, in *grepInput) (Result, error) {
 	if s.unreadable > 0 {
 		more += fmt.Sprintf(" %d files could not be read.", s.unreadable)
 	}
-	if s.large > 0 {
-		more += fmt.Sprintf(" %d files of more than %d MiB were not searched: use bash for them.", s.large, maxSearched>>20)
+	if s.tooLarge > 0 {
+		more += fmt.Sprintf(" %d files of more than %d MiB were not searched: use bash for them.", s.tooLarge, maxSearched>>20)
 	}
 	text, shown := c.fitRows(rows)
 	head := fmt.Sprintf("%d matches.", len(rows))
@@ -372,14 +373,14 @@ type search struct {
 	root       string
 	re         *regexp.Regexp
 	pattern    string
-	most       int
+	limit      int
 	matches    []match
 	noGrep     bool // the sandbox has no usable grep
-	large      int  // number of files too large to be searched
+	tooLarge   int  // number of files too large to be searched
 	unreadable int
 }
 
-func (s *search) isFull() bool { return len(s.matches) >= s.most }
+func (s *search) isFull() bool { return len(s.matches) >= s.limit }
 
 // searchFiles searches files in groups that fit into a command line.
 func (s *search) searchFiles(ctx context.Context, files []foundFile) error {
@@ -394,7 +395,7 @@ func (s *search) searchFiles(ctx context.Context, files []foundFile) error {
 			switch {
 			case f.link:
 			case f.size > maxSearched:
-				s.large++
+				s.tooLarge++
 			default:
 				names = append(names, f.name)
 			}
@@ -443,14 +444,14 @@ func (s *search) runGrep(ctx context.Context, names []string) (ok bool, err erro
 		known[name] = true
 	}
 	out := &grepOutput{full: s.isFull, found: func(m match) {
-		if known[m.file] && (m.cut || s.re.Match(m.text)) { // the sandbox's grep may be another program
+		if known[m.file] && (m.cut || s.re.Match(m.text)) { // check, because another program may be installed as grep
 			s.matches = append(s.matches, m)
 		}
 	}}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	said := &grepErrors{}
-	done, err := own.Run(ctx, s.c.sb, &sandbox.CommandOptions{Cwd: s.root, Stdout: out, Stderr: said, KillOnCancel: true}, "env", args...)
+	stderr := &grepErrors{}
+	done, err := own.Run(ctx, s.c.sb, &sandbox.CommandOptions{Cwd: s.root, Stdout: out, Stderr: stderr, KillOnCancel: true}, "env", args...)
 	switch {
 	case out.err != nil:
 		return errors.Is(out.err, errFull), nil
@@ -459,9 +460,10 @@ func (s *search) runGrep(ctx context.Context, names []string) (ok bool, err erro
 	case err != nil:
 		return false, err
 	}
-	// 2 means that a file could not be read or is gone, or that an option is not known.
-	if done.ExitCode == 2 && said.denied+said.gone > 0 && said.other == 0 {
-		s.unreadable += said.denied
+	// Exit code 2 means that a file could not be read or is gone, or that grep does not know an
+	// option.
+	if done.ExitCode == 2 && stderr.denied+stderr.gone > 0 && stderr.other == 0 {
+		s.unreadable += stderr.denied
 		return true, nil
 	}
 	return done.ExitCode <= 1, nil
@@ -497,7 +499,7 @@ func (c *grepErrors) Write(p []byte) (int, error) {
 
 var (
 	errFull    = errors.New("enough")
-	errStrange = errors.New("not the output of grep")
+	errNotGrep = errors.New("not the output of grep")
 )
 
 // grepOutput parses the output of grep -nHZ: name, NUL, line number, colon, line.
@@ -522,7 +524,7 @@ func (g *grepOutput) Write(p []byte) (int, error) {
 		number, text, ok2 := bytes.Cut(text, []byte(":"))
 		n, err := strconv.Atoi(string(number))
 		if !ok || !ok2 || err != nil {
-			g.err = errStrange
+			g.err = errNotGrep
 			return 0, g.err
 		}
 		g.found(match{strings.TrimPrefix(string(name), "./"), n, bytes.Clone(text), len(g.line) == maxLooked})

@@ -49,10 +49,10 @@ type ConversationsOptions struct {
 	// Idle is how long a sandbox stays running without a call, five minutes by
 	// default. Calls of a [Toolset] extend its session beyond that.
 	Idle time.Duration
-	// MaxAge is how long a sandbox is kept after it was last used, by [sandbox.Client.Age].
-	// One that has been stopped for longer is deleted with its files by
-	// [Conversations.Cleanup], or when its conversation continues, which the next result
-	// says. Zero means a week, a negative number means no limit.
+	// MaxAge is how long a sandbox is kept after it was last used, as measured by
+	// [sandbox.Client.Age]. [Conversations.Cleanup] deletes sandboxes that have been stopped
+	// for longer, with their files. The next call of a conversation does the same with its
+	// sandbox, and the result says so. Zero means a week, a negative number means no limit.
 	MaxAge time.Duration
 	// MaxRunning is how many of these sandboxes run at the same time, 16 by
 	// default. To start another, Acquire stops the least recently used one. If all
@@ -70,23 +70,23 @@ type Conversations struct {
 	opts    ConversationsOptions
 	invalid error // of the options
 
-	mu     sync.Mutex
-	lives  map[string]*session // by conversation; running, starting or stopping
-	lost   map[string]bool     // conversations that were told of a loss, until they have a new sandbox
-	freed  chan struct{}       // closed when there may be room
-	closed bool
-	wg     sync.WaitGroup
+	mu       sync.Mutex
+	sessions map[string]*session // by conversation; running, starting or stopping
+	lost     map[string]bool     // conversations whose model knows that the files are lost, until they have a new sandbox
+	freed    chan struct{}       // closed when another session may be able to start
+	closed   bool
+	wg       sync.WaitGroup
 }
 
 // session is a conversation's sandbox while it runs.
 type session struct {
-	ready chan struct{} // closed when sb or err is set
-	sb    *sandbox.Sandbox
-	err   error
-	uses  int
-	last  time.Time
-	timer *time.Timer
-	news  news // how it began, until a result has said so
+	ready   chan struct{} // closed when sb or err is set
+	sb      *sandbox.Sandbox
+	err     error
+	uses    int
+	lastUse time.Time // end of the last use
+	timer   *time.Timer
+	change  change // what happened to the sandbox before it was opened; noChange after a result has reported it
 	// stopping is set when a stop begins, and closed when the stop has ended.
 	stopping chan struct{}
 }
@@ -95,7 +95,7 @@ type session struct {
 // opts means the defaults. If the options are invalid, every Acquire returns an error that
 // matches [sandbox.ErrInvalid]. The caller calls Close.
 func NewConversations(client *sandbox.Client, opts *ConversationsOptions) *Conversations {
-	p := &Conversations{client: client, lives: map[string]*session{}, lost: map[string]bool{}, freed: make(chan struct{})}
+	p := &Conversations{client: client, sessions: map[string]*session{}, lost: map[string]bool{}, freed: make(chan struct{})}
 	if opts != nil {
 		p.opts = *opts
 	}
@@ -104,7 +104,7 @@ func NewConversations(client *sandbox.Client, opts *ConversationsOptions) *Conve
 	}
 	switch {
 	case !validPrefix.MatchString(p.opts.Prefix):
-		p.invalid = entry.Invalid("agent", "Prefix", "%q; it has to begin with a letter or digit, to have only those and - _ . and at most 64 characters", p.opts.Prefix)
+		p.invalid = entry.Invalid("agent", "Prefix", "%q; it must begin with a letter or digit, contain only letters, digits and - _ . and have at most 64 characters", p.opts.Prefix)
 	default:
 		p.invalid = cmp.Or(entry.NotNegative("agent", "Idle", p.opts.Idle), entry.NotNegative("agent", "MaxRunning", p.opts.MaxRunning))
 	}
@@ -118,7 +118,7 @@ func NewConversations(client *sandbox.Client, opts *ConversationsOptions) *Conve
 }
 
 func (p *Conversations) check(ctx context.Context) error {
-	return entry.Check(ctx, p != nil && p.lives != nil, "agent", "the Conversations")
+	return entry.Check(ctx, p != nil && p.sessions != nil, "agent", "the Conversations")
 }
 
 var validPrefix = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
@@ -134,17 +134,17 @@ func (p *Conversations) Name(conversation string) string {
 
 var errConversationsClosed = errors.New("agent: the Conversations are closed")
 
-// checkConversation refuses an empty ID: all callers without one would share a sandbox.
+// checkConversation refuses an empty ID, because all callers without an ID would share a sandbox.
 func checkConversation(conversation string) error {
 	if conversation == "" {
-		return entry.Invalid("agent", "conversation", "the ID is empty, which all that have none would share")
+		return entry.Invalid("agent", "conversation", "the ID is empty; all callers with an empty ID would share a sandbox")
 	}
 	return nil
 }
 
-// Acquire implements [Sessions]. The sandbox is not stopped for being idle before the
-// caller has called release and Idle has passed. Its session ends with its timeout unless
-// the caller extends it, as a [Toolset] does. A sandbox whose files are gone is replaced.
+// Acquire implements [Sessions]. The sandbox is stopped as idle when Idle has passed after the
+// call of release, not before. Its session ends with its timeout unless the caller extends it,
+// as a [Toolset] does. Acquire replaces a sandbox whose files are gone.
 func (p *Conversations) Acquire(ctx context.Context, conversation string) (*sandbox.Sandbox, func(), error) {
 	if err := p.check(ctx); err != nil {
 		return nil, nil, err
@@ -183,14 +183,15 @@ func (p *Conversations) Acquire(ctx context.Context, conversation string) (*sand
 }
 
 // beginUse counts a use of a conversation's session and returns the session. If there is
-// none, it begins to open one. If no other may run now, it returns a channel to wait for.
+// none, it begins to open one. If the caller has to wait for another session to stop, it returns
+// a nil session, and a channel that is closed when the caller should try again.
 func (p *Conversations) beginUse(conversation string) (*session, <-chan struct{}, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return nil, nil, errConversationsClosed
 	}
-	if s := p.lives[conversation]; s != nil {
+	if s := p.sessions[conversation]; s != nil {
 		if s.stopping != nil {
 			return nil, s.stopping, nil
 		}
@@ -200,7 +201,7 @@ func (p *Conversations) beginUse(conversation string) (*session, <-chan struct{}
 		}
 		return s, nil, nil
 	}
-	if len(p.lives) >= p.opts.MaxRunning {
+	if len(p.sessions) >= p.opts.MaxRunning {
 		if name, idle := p.leastRecentlyUsed(); idle != nil {
 			p.stopLocked(name, idle)
 			return nil, idle.stopping, nil
@@ -208,12 +209,12 @@ func (p *Conversations) beginUse(conversation string) (*session, <-chan struct{}
 		return nil, p.freed, nil
 	}
 	s := &session{ready: make(chan struct{}), uses: 1}
-	p.lives[conversation] = s
-	// If one caller's context ends, the other callers still wait for the session.
+	p.sessions[conversation] = s
+	// Don't use the caller's context: other callers may wait for the session too.
 	p.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), openTime)
 		defer cancel()
-		s.sb, s.news, s.err = p.open(ctx, conversation)
+		s.sb, s.change, s.err = p.open(ctx, conversation)
 		close(s.ready)
 	})
 	return s, nil, nil
@@ -225,8 +226,8 @@ const (
 	stopTime = 4 * time.Minute
 )
 
-// open creates or starts the sandbox of a conversation, and returns the news about it.
-func (p *Conversations) open(ctx context.Context, conversation string) (*sandbox.Sandbox, news, error) {
+// open creates or starts the sandbox of a conversation, and returns what happened to it before.
+func (p *Conversations) open(ctx context.Context, conversation string) (*sandbox.Sandbox, change, error) {
 	var create sandbox.CreateOptions
 	if p.opts.Create != nil {
 		if o := p.opts.Create(conversation); o != nil {
@@ -245,7 +246,7 @@ func (p *Conversations) open(ctx context.Context, conversation string) (*sandbox
 	found := restarted
 	switch sb.Status() {
 	case sandbox.StatusRunning, sandbox.StatusPending:
-		found = noNews
+		found = noChange
 		if errors.Is(missing, sandbox.ErrNotFound) {
 			found = newSandbox
 		}
@@ -270,7 +271,7 @@ func (p *Conversations) open(ctx context.Context, conversation string) (*sandbox
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.lost[conversation] { // a result has said so
+	if p.lost[conversation] { // a result has reported the loss
 		found = newSandbox
 		delete(p.lost, conversation)
 	}
@@ -292,30 +293,30 @@ func (p *Conversations) expired(info sandbox.Info) bool {
 	return !used.IsZero() && p.client.Age(used) > p.opts.MaxAge
 }
 
-// news returns how a conversation's sandbox began, and forgets it: the next call
-// returns nothing.
-func (p *Conversations) news(conversation string) news {
+// takeChange returns the change of a conversation's sandbox and clears it, so that only one
+// result reports it.
+func (p *Conversations) takeChange(conversation string) change {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.lives[conversation]
+	s := p.sessions[conversation]
 	if s == nil {
-		return noNews
+		return noChange
 	}
-	n := s.news
-	s.news = noNews
-	return n
+	ch := s.change
+	s.change = noChange
+	return ch
 }
 
 // discard forgets a sandbox that is gone, so that the next call opens another one.
-// told reports whether a result has told the model that the files are lost.
-func (p *Conversations) discard(conversation string, sb *sandbox.Sandbox, told bool) {
+// reported means that the result of this call tells the model that the files are lost.
+func (p *Conversations) discard(conversation string, sb *sandbox.Sandbox, reported bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s := p.lives[conversation]; s != nil && s.sb == sb && s.stopping == nil {
-		delete(p.lives, conversation)
+	if s := p.sessions[conversation]; s != nil && s.sb == sb && s.stopping == nil {
+		delete(p.sessions, conversation)
 		p.wakeWaiters()
 	}
-	if told {
+	if reported {
 		p.lost[conversation] = true
 	}
 }
@@ -324,8 +325,8 @@ func (p *Conversations) idle() time.Duration { return p.opts.Idle }
 
 // leastRecentlyUsed returns the least recently used session of those that are not in use.
 func (p *Conversations) leastRecentlyUsed() (conversation string, s *session) {
-	for name, other := range p.lives {
-		if other.uses == 0 && other.stopping == nil && (s == nil || other.last.Before(s.last)) {
+	for name, other := range p.sessions {
+		if other.uses == 0 && other.stopping == nil && (s == nil || other.lastUse.Before(s.lastUse)) {
 			conversation, s = name, other
 		}
 	}
@@ -337,17 +338,17 @@ func (p *Conversations) endUse(conversation string, s *session) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.uses--
-	s.last = time.Now()
+	s.lastUse = time.Now()
 	if s.uses > 0 || s.stopping != nil {
 		return
 	}
 	select {
 	case <-s.ready:
-		if p.lives[conversation] != s {
+		if p.sessions[conversation] != s {
 			return // it was discarded
 		}
 		if s.err != nil {
-			delete(p.lives, conversation)
+			delete(p.sessions, conversation)
 			p.wakeWaiters()
 			return
 		}
@@ -356,14 +357,15 @@ func (p *Conversations) endUse(conversation string, s *session) {
 	s.timer = time.AfterFunc(p.opts.Idle, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if !p.closed && s.uses == 0 && s.stopping == nil && p.lives[conversation] == s {
+		if !p.closed && s.uses == 0 && s.stopping == nil && p.sessions[conversation] == s {
 			p.stopLocked(conversation, s)
 		}
 	})
-	p.wakeWaiters() // a caller may be waiting for its place
+	p.wakeWaiters() // a waiting caller may now stop this session to start its own
 }
 
-// wakeWaiters makes callers that wait for room look again. The caller holds the lock.
+// wakeWaiters wakes the callers that wait for room, so that they try again. The caller holds the
+// lock.
 func (p *Conversations) wakeWaiters() {
 	close(p.freed)
 	p.freed = make(chan struct{})
@@ -389,7 +391,7 @@ func (p *Conversations) stopLocked(conversation string, s *session) {
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		delete(p.lives, conversation)
+		delete(p.sessions, conversation)
 		close(s.stopping)
 		p.wakeWaiters()
 	})
@@ -408,7 +410,7 @@ func (p *Conversations) stop(ctx context.Context, conversation string) (*sandbox
 		return nil, err
 	}
 	p.mu.Lock()
-	s := p.lives[conversation]
+	s := p.sessions[conversation]
 	if s == nil {
 		p.mu.Unlock()
 		return nil, nil
@@ -434,7 +436,8 @@ func (p *Conversations) Delete(ctx context.Context, conversation string) error {
 	if err := checkConversation(conversation); err != nil {
 		return err
 	}
-	// The stop ends other callers' use. Its error doesn't matter: the files go anyway.
+	// The stop ends other callers' use. Its error doesn't matter, because remove deletes the
+	// files anyway.
 	if err := p.Stop(ctx, conversation); err != nil && ctx.Err() != nil {
 		return err
 	}
@@ -497,7 +500,7 @@ func (p *Conversations) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.closed = true
 	var stopping []*session
-	for conversation, s := range p.lives {
+	for conversation, s := range p.sessions {
 		if s.stopping == nil {
 			p.stopLocked(conversation, s)
 		}

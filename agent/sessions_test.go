@@ -327,7 +327,7 @@ func TestSessionErrors(t *testing.T) {
 	for name, test := range map[string]struct {
 		sessions agent.Sessions
 		matches  error
-		told     string
+		text     string
 	}{
 		"options":        {pool, sandbox.ErrInvalid, "are not valid"},
 		"file":           {find(&fs.PathError{Op: "open", Path: "/home/me/ids", Err: fs.ErrNotExist}), fs.ErrNotExist, "can't be used at the moment"},
@@ -346,7 +346,7 @@ func TestSessionErrors(t *testing.T) {
 			result, err := tools.Call(t.Context(), tool, json.RawMessage(given))
 			require.ErrorIs(t, err, test.matches, "%s %s: %s", name, tool, result.Text)
 			assert.True(t, result.Failed)
-			assert.Contains(t, result.Text, test.told, name)
+			assert.Contains(t, result.Text, test.text, name)
 			assert.NotContains(t, result.Text, "/home/me", name)
 		}
 		require.NoError(t, tools.Close())
@@ -377,7 +377,7 @@ func TestErrorsForTheProgram(t *testing.T) {
 	for name, test := range map[string]struct {
 		api     canned.API
 		matches error
-		told    string
+		text    string
 	}{
 		"credentials": {refuse(http.StatusForbidden, "forbidden"), sandbox.ErrUnauthorized, "refuses the credentials"},
 		"quota":       {refuse(http.StatusPaymentRequired, "payment_required"), sandbox.ErrQuotaExceeded, "quota"},
@@ -394,20 +394,20 @@ func TestErrorsForTheProgram(t *testing.T) {
 				require.NoError(t, err)
 				sb, err := client.Get(t.Context(), "box", nil)
 				require.NoError(t, err)
-				var told []error
-				tools := agent.New(sb, &agent.Options{OnError: func(_ agent.Call, err error) { told = append(told, err) }})
+				var reported []error
+				tools := agent.New(sb, &agent.Options{OnError: func(_ agent.Call, err error) { reported = append(reported, err) }})
 				defer tools.Close()
 				result, err := tools.Call(t.Context(), "bash", json.RawMessage(`{"command": "true"}`))
 				assert.True(t, result.Failed)
-				assert.Contains(t, result.Text, test.told)
+				assert.Contains(t, result.Text, test.text)
 				assert.NotContains(t, result.Text, secret)
-				if test.matches == nil { // the model can find out
+				if test.matches == nil { // the model can check it, so the program gets no error
 					require.NoError(t, err)
-					assert.Empty(t, told)
+					assert.Empty(t, reported)
 					return
 				}
 				require.ErrorIs(t, err, test.matches)
-				assert.Equal(t, []error{err}, told)
+				assert.Equal(t, []error{err}, reported)
 			})
 		})
 	}

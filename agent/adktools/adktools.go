@@ -21,36 +21,36 @@ import (
 
 // Toolset is a toolset of ADK. It is safe for concurrent use.
 type Toolset struct {
-	choose func(ctx adk.ReadonlyContext) *agent.Toolset
+	toolsetFor func(ctx adk.ReadonlyContext) *agent.Toolset
 
-	mu   sync.Mutex
-	sets map[string]*agent.Toolset // by conversation; Close closes them
+	mu       sync.Mutex
+	toolsets map[string]*agent.Toolset // by conversation; Close closes them
 }
 
 // New returns a toolset for the Toolsets of an llmagent.Config. All sessions of the agent
 // share it. Use [ForSessions] if each session needs its own sandbox. Add the Instructions of
 // tools to those of the agent.
 //
-// The model reads errors in the field "error" of the response. ADK's callbacks don't get them,
-// because ADK would send their results to the model unchanged. [agent.Options].OnError gets
-// the errors of the program.
+// The model reads errors in the field "error" of the response. ADK itself sees no errors and
+// does not call its error callbacks, whose results it would send to the model unchanged.
+// [agent.Options].OnError gets the errors for the program.
 func New(tools *agent.Toolset) *Toolset {
-	return &Toolset{choose: func(adk.ReadonlyContext) *agent.Toolset { return tools }}
+	return &Toolset{toolsetFor: func(adk.ReadonlyContext) *agent.Toolset { return tools }}
 }
 
 // ForSessions returns a toolset whose tools work on the sandbox of the ADK session that calls
 // them. [Conversation] returns the ID of the session's conversation. The caller closes the
 // toolset.
 func ForSessions(sessions agent.Sessions, opts *agent.Options) *Toolset {
-	t := &Toolset{sets: map[string]*agent.Toolset{}}
-	t.choose = func(ctx adk.ReadonlyContext) *agent.Toolset {
+	t := &Toolset{toolsets: map[string]*agent.Toolset{}}
+	t.toolsetFor = func(ctx adk.ReadonlyContext) *agent.Toolset {
 		conversation := Conversation(ctx.AppName(), ctx.UserID(), ctx.SessionID())
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if t.sets[conversation] == nil {
-			t.sets[conversation] = agent.ForConversation(sessions, conversation, opts)
+		if t.toolsets[conversation] == nil {
+			t.toolsets[conversation] = agent.ForConversation(sessions, conversation, opts)
 		}
-		return t.sets[conversation]
+		return t.toolsets[conversation]
 	}
 	return t
 }
@@ -63,13 +63,13 @@ func Conversation(app, user, session string) string {
 
 // Close closes the tools of all sessions, but not the tools given to [New].
 func (t *Toolset) Close() error {
-	if err := entry.Made(t != nil && t.choose != nil, "adktools", "the Toolset"); err != nil {
+	if err := entry.Made(t != nil && t.toolsetFor != nil, "adktools", "the Toolset"); err != nil {
 		return err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var errs []error
-	for _, tools := range t.sets {
+	for _, tools := range t.toolsets {
 		errs = append(errs, tools.Close())
 	}
 	return errors.Join(errs...)
@@ -80,10 +80,10 @@ func (t *Toolset) Name() string { return "sandbox" }
 
 // Tools implements [tool.Toolset].
 func (t *Toolset) Tools(ctx adk.ReadonlyContext) ([]tool.Tool, error) {
-	if err := entry.Check(ctx, t != nil && t.choose != nil, "adktools", "the Toolset"); err != nil {
+	if err := entry.Check(ctx, t != nil && t.toolsetFor != nil, "adktools", "the Toolset"); err != nil {
 		return nil, err
 	}
-	tools := t.choose(ctx)
+	tools := t.toolsetFor(ctx)
 	var list []tool.Tool
 	for _, described := range tools.Tools() {
 		var schema map[string]any
@@ -95,7 +95,7 @@ func (t *Toolset) Tools(ctx adk.ReadonlyContext) ([]tool.Tool, error) {
 	return list, nil
 }
 
-// function is a tool of ADK.
+// function is a tool in the form that ADK expects.
 type function struct {
 	agent.Tool
 	schema map[string]any

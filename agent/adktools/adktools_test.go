@@ -23,8 +23,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// gemini is a model that a function replaces. seen is the response to the last call, nil at
-// first.
+// gemini is a scripted model: the function returns its next call or its last text. seen is the
+// response to the previous call, or nil.
 type gemini func(req *model.LLMRequest, seen map[string]any) (call scripted.Call, last string, more bool)
 
 func (gemini) Name() string { return "scripted" }
@@ -81,15 +81,15 @@ func TestScript(t *testing.T) {
 	assert.Equal(t, scripted.Directly(t), m.Transcript())
 }
 
-// TestSessions: each session of an agent has its own sandbox, and errors reach the model as the
-// texts for it.
+// TestSessions: each session of an agent has its own sandbox, and errors reach the model as
+// texts.
 func TestSessions(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
 	pool := agent.NewConversations(srv.Client(), &agent.ConversationsOptions{Create: func(string) *sandbox.CreateOptions { return &sandbox.CreateOptions{Timeout: time.Hour} }})
 	defer func() { assert.NoError(t, pool.Close(context.WithoutCancel(t.Context()))) }()
-	var told []error
-	tools := adktools.ForSessions(pool, &agent.Options{Limits: agent.Limits{Calls: 1}, OnError: func(_ agent.Call, err error) { told = append(told, err) }})
+	var reported []error
+	tools := adktools.ForSessions(pool, &agent.Options{Limits: agent.Limits{Calls: 1}, OnError: func(_ agent.Call, err error) { reported = append(reported, err) }})
 	defer tools.Close()
 	var seenErrors []any
 	once := func(req *model.LLMRequest, seen map[string]any) (scripted.Call, string, bool) {
@@ -110,6 +110,6 @@ func TestSessions(t *testing.T) {
 	}
 	const text = "The budget for these tools is used up. Finish with what you have, and say so."
 	assert.Equal(t, []any{text, text}, seenErrors)
-	require.Len(t, told, 2)
-	assert.ErrorIs(t, told[1], agent.ErrLimit)
+	require.Len(t, reported, 2)
+	assert.ErrorIs(t, reported[1], agent.ErrLimit)
 }

@@ -29,7 +29,7 @@ func Tools(tools *agent.Toolset) ([]anthropic.ToolUnionParam, error) {
 }
 
 // Run lets Claude call the tools until it ends its turn, and returns its last message. Run
-// adds the tools and their instructions to params. It stops at an error of the program, such
+// adds the tools and their instructions to params. It stops at an error for the program, such
 // as a deleted sandbox, and returns it with the message that made the call.
 // [agent.Limits].Calls limits the number of calls.
 func Run(ctx context.Context, client *anthropic.Client, params anthropic.MessageNewParams, tools *agent.Toolset) (*anthropic.Message, error) {

@@ -49,10 +49,10 @@ func facts(data map[string]any) map[string]any {
 }
 
 // Add adds the tools to a server that has other tools. The server's instructions should
-// include those of the Toolset. For an error of the program, a client gets the text for the
-// model; [agent.Options].OnError gets the error itself. The data of a result is at
-// [FactsKey]. A client that sends a progress token gets the last line of bash's output each
-// second.
+// include those of the Toolset. If a call returns an error, the client gets the text for the
+// model, and [agent.Options].OnError gets the error. The data of a result is at
+// [FactsKey]. A client that sends a progress token gets the last line of the tool bash's output
+// each second.
 func Add(s *mcp.Server, tools *agent.Toolset) {
 	for _, tool := range tools.Tools() {
 		s.AddTool(&mcp.Tool{

@@ -96,8 +96,8 @@ func TestProgress(t *testing.T) {
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.Start(t, nil)
-	var told []error
-	tools := agent.New(sb, &agent.Options{Limits: agent.Limits{Calls: 1}, OnError: func(_ agent.Call, err error) { told = append(told, err) }})
+	var reported []error
+	tools := agent.New(sb, &agent.Options{Limits: agent.Limits{Calls: 1}, OnError: func(_ agent.Call, err error) { reported = append(reported, err) }})
 	defer tools.Close()
 	cs := connect(t, tools)
 	assert.Equal(t, tools.Instructions(), cs.InitializeResult().Instructions)
@@ -114,6 +114,6 @@ func TestErrors(t *testing.T) {
 		assert.True(t, result.IsError)
 		assert.Contains(t, text(t, result), want)
 	}
-	require.Len(t, told, 1)
-	assert.ErrorIs(t, told[0], agent.ErrLimit)
+	require.Len(t, reported, 1)
+	assert.ErrorIs(t, reported[0], agent.ErrLimit)
 }

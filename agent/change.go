@@ -10,23 +10,24 @@ import (
 	"github.com/go-vercel/sandbox"
 )
 
-// news tells what has happened to a sandbox since the last call.
-type news int
+// change is what happened to a sandbox since the last call or during this one. A result tells
+// the model about it.
+type change int
 
 const (
-	noNews        news = iota
-	newSandbox         // it is new
-	restarted          // it was stopped, and was resumed
-	machineDied        // its machine died
-	filesLost          // its machine died before its files were saved, and it was replaced
-	tooOld             // it was deleted because of its age, and replaced
-	stoppedInCall      // it stopped during the call
-	diedInCall         // its machine died during the call
+	noChange      change = iota
+	newSandbox           // it is new
+	restarted            // it was stopped, and was resumed
+	machineDied          // its machine died
+	filesLost            // its machine died before its files were saved, and it was replaced
+	tooOld               // it was deleted because of its age, and replaced
+	stoppedInCall        // it stopped during the call
+	diedInCall           // its machine died during the call
 )
 
-// newsTexts are the messages about news for the model, and the names of what was lost for the
-// program.
-var newsTexts = map[news]struct {
+// changeTexts are the messages for the model about a change, and the values of Data["lost"] for
+// the program.
+var changeTexts = map[change]struct {
 	text string
 	lost []string
 }{
@@ -44,79 +45,80 @@ var newsTexts = map[news]struct {
 }
 
 // inCallTexts begin the result of a call during which the session ended.
-var inCallTexts = map[news]string{
+var inCallTexts = map[change]string{
 	stoppedInCall: "The sandbox stopped before this call was done: what was asked for was done in part, or not at all. Its files are saved. " +
 		"Commands in the background and Python's variables are gone. It starts again with the next command or file that is used.",
 	diedInCall: "The machine of the sandbox died before this call was done: what was asked for was done in part, or not at all. Files are as they were when it was last stopped or saved. " +
 		"What was written since, commands in the background and Python's variables are gone. Another machine starts with the next command or file that is used.",
 }
 
-// preventsCall reports whether the news prevents the call. A call may do harm if the model
-// expects files that no longer exist.
-func (n news) preventsCall() bool { return n == filesLost || n == tooOld }
+// preventsCall reports whether the tool must not run after a change. It could do harm if the
+// model expects files that no longer exist.
+func (ch change) preventsCall() bool { return ch == filesLost || ch == tooOld }
 
-// checkNews sets the news of a call before the tool runs. It returns an error if the news
-// prevents the call.
-func (t *Toolset) checkNews(c *call) error {
-	s, kept := t.sessions.(interface{ news(string) news })
+// checkChange sets the change that a call has to report, before the tool runs. It returns an
+// error if the tool must not run.
+func (t *Toolset) checkChange(c *call) error {
+	s, kept := t.sessions.(interface{ takeChange(string) change })
 	if kept {
-		c.news = s.news(c.Conversation)
+		c.change = s.takeChange(c.Conversation)
 	}
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
-	if kept && c.state.last == nil {
-		c.state.last = c.sb.CurrentSession() // an earlier Toolset of this conversation used it
+	if kept && c.state.lastSession == nil {
+		c.state.lastSession = c.sb.CurrentSession() // an earlier Toolset of this conversation used it
 	}
-	if last := c.state.last; (c.news == restarted || c.news == machineDied) && last != nil && last.ID() == c.state.ended {
-		c.news = noNews // the call during which it ended said so
+	if last := c.state.lastSession; (c.change == restarted || c.change == machineDied) && last != nil && last.ID() == c.state.reportedEnd {
+		c.change = noChange // the call during which the session ended has reported it
 	}
-	if c.news != noNews {
-		c.state.last = c.sb.CurrentSession()
+	if c.change != noChange {
+		c.state.lastSession = c.sb.CurrentSession()
 		c.state.variablesKnownLost = true
 	}
-	if c.news.preventsCall() {
-		return modelErrorf("%s", newsTexts[c.news].text)
+	if c.change.preventsCall() {
+		return modelErrorf("%s", changeTexts[c.change].text)
 	}
 	return nil
 }
 
 // checkEnd is called after the tool has run. It checks whether a session has ended during
-// the call, or between the previous call and this one. It forgets a sandbox that is gone. The
-// end of a session is not an error, because the model can repeat the call.
+// the call, or between the previous call and this one. The end of a session is not an error,
+// because the model can repeat the call. If the sandbox is gone, checkEnd forgets it, so that
+// the next call opens another one.
 func (t *Toolset) checkEnd(ctx context.Context, c *call, r Result, err error) (Result, error) {
-	under := ctx.Err() == nil && errors.Is(err, sandbox.ErrStopped)
+	endedInCall := ctx.Err() == nil && errors.Is(err, sandbox.ErrStopped)
 	if cur := c.sb.CurrentSession(); err != nil && ctx.Err() == nil && cur != nil {
 		if text, _ := textForModel(err); text == unreachable && cur.Refresh(ctx) == nil {
-			under = hasStopped(c.sb)
+			endedInCall = hasStopped(c.sb)
 		}
 	}
 	c.state.mu.Lock()
-	last, cur, known := c.state.last, c.sb.CurrentSession(), c.state.ended
-	c.state.last = cur
-	if under && cur != nil {
-		c.state.ended = cur.ID()
+	last, cur, reported := c.state.lastSession, c.sb.CurrentSession(), c.state.reportedEnd
+	c.state.lastSession = cur
+	if endedInCall && cur != nil {
+		c.state.reportedEnd = cur.ID()
 	}
 	c.state.mu.Unlock()
-	if last != nil && cur != nil && last.ID() != cur.ID() && last.ID() != known {
-		c.news = howEnded(ctx, last, restarted, machineDied)
+	if last != nil && cur != nil && last.ID() != cur.ID() && last.ID() != reported {
+		c.change = howEnded(ctx, last, restarted, machineDied)
 	}
-	if under {
+	if endedInCall {
 		n := howEnded(ctx, cur, stoppedInCall, diedInCall)
-		if (cur == nil || cur.ID() != known) && len(newsTexts[c.news].lost) < len(newsTexts[n].lost) {
-			c.news = n
+		if (cur == nil || cur.ID() != reported) && len(changeTexts[c.change].lost) < len(changeTexts[n].lost) {
+			c.change = n
 		}
 		r.Text, r.Failed = inCallTexts[n]+r.Text, true
 		return r, nil
 	}
 	p, ok := t.sessions.(interface {
-		discard(conversation string, sb *sandbox.Sandbox, told bool)
+		discard(conversation string, sb *sandbox.Sandbox, reported bool)
 	})
 	switch {
 	case !ok || err == nil:
 	case errors.Is(err, sandbox.ErrSnapshotNotFound):
 		p.discard(c.Conversation, c.sb, true)
-		c.news = filesLost
-		return Result{}, modelErrorf("%s", newsTexts[filesLost].text)
+		c.change = filesLost
+		return Result{}, modelErrorf("%s", changeTexts[filesLost].text)
 	case errors.Is(err, sandbox.ErrNotFound), errors.Is(err, sandbox.ErrDeleted):
 		p.discard(c.Conversation, c.sb, false) // the next call reports it
 	}
@@ -124,7 +126,7 @@ func (t *Toolset) checkEnd(ctx context.Context, c *call, r Result, err error) (R
 }
 
 // howEnded returns byDeath if the machine of a session has died, and byStop otherwise.
-func howEnded(ctx context.Context, s *sandbox.Session, byStop, byDeath news) news {
+func howEnded(ctx context.Context, s *sandbox.Session, byStop, byDeath change) change {
 	if s == nil || s.Refresh(ctx) != nil {
 		return byStop
 	}
@@ -135,14 +137,15 @@ func howEnded(ctx context.Context, s *sandbox.Session, byStop, byDeath news) new
 	return byStop
 }
 
-// addNews adds the news to the result's text for the model and to its Data for the program.
-func (c *call) addNews(r Result) Result {
-	n := newsTexts[c.news]
+// reportChange adds the call's change to the result's text for the model and to its Data for the
+// program. It also adds the remaining time of a session that can't be extended further.
+func (c *call) reportChange(r Result) Result {
+	n := changeTexts[c.change]
 	notes := []string{n.text}
-	if c.news.preventsCall() { // the text already consists of them
+	if c.change.preventsCall() { // r.Text is the same text
 		notes = nil
 	}
-	if left, refused := c.finalTimeLeft(); refused {
+	if left, ok := c.unreportedTimeLeft(); ok {
 		notes = append(notes, fmt.Sprintf("The sandbox can't be kept running for longer: it stops in %v, with its commands; its files are kept, and the next call after that starts it again.", left))
 		r = r.withData("stops_in", left)
 	}
@@ -166,15 +169,16 @@ func (r Result) withData(name string, value any) Result {
 	return r
 }
 
-// minTimeAfterCall is how long a sandbox keeps running after a call, at least.
+// minTimeAfterCall is how long a sandbox keeps running after a call, unless the Sessions have
+// an idle time.
 const minTimeAfterCall = 5 * time.Minute
 
 // keeper extends the session of a sandbox while calls use it.
 type keeper struct {
-	uses    int
-	cancel  context.CancelFunc
-	refused string // the ID of a session that can't be extended further
-	told    bool   // the model was told so
+	uses     int
+	cancel   context.CancelFunc
+	finalID  string // the ID of a session that can't be extended further
+	reported bool   // a result has told the model how much time that session has left
 }
 
 // keepRunning keeps a call's sandbox running until the caller calls release. After that the
@@ -186,20 +190,20 @@ func (t *Toolset) keepRunning(ctx context.Context, c *call) (release func()) {
 	}
 	k := &c.state.keeper
 	c.state.mu.Lock()
-	refused := k.finalTimeLeft(c.sb) > 0 // perhaps with an earlier handle
+	final := k.finalTimeLeft(c.sb) > 0 // an earlier call may have found out
 	c.state.mu.Unlock()
-	if !refused {
+	if !final {
 		c.state.recordRefusal(c.sb, c.sb.EnsureTimeLeft(ctx, margin, 2*margin))
 	}
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
 	k.uses++
 	if k.cancel != nil {
-		k.cancel() // its handle may be older than this one
+		k.cancel() // the earlier KeepAlive may use an older handle
 	}
 	keeping, cancel := context.WithCancel(t.ctx)
 	k.cancel = cancel
-	if !refused {
+	if !final {
 		t.wg.Go(func() {
 			c.state.recordRefusal(c.sb, c.sb.KeepAlive(keeping, &sandbox.KeepAliveOptions{Margin: margin, Step: margin}))
 		})
@@ -216,7 +220,7 @@ func (t *Toolset) keepRunning(ctx context.Context, c *call) (release func()) {
 // finalTimeLeft returns the time left of a session that can't be extended further, and zero
 // for any other session.
 func (k *keeper) finalTimeLeft(sb *sandbox.Sandbox) time.Duration {
-	if cur := sb.CurrentSession(); cur != nil && cur.ID() == k.refused {
+	if cur := sb.CurrentSession(); cur != nil && cur.ID() == k.finalID {
 		return max(0, cur.TimeLeft())
 	}
 	return 0
@@ -230,23 +234,23 @@ func (b *sandboxState) recordRefusal(sb *sandbox.Sandbox, err error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if id := sessionID(sb); b.keeper.refused != id {
-		b.keeper.refused, b.keeper.told = id, false
+	if id := sessionID(sb); b.keeper.finalID != id {
+		b.keeper.finalID, b.keeper.reported = id, false
 	}
 }
 
-// finalTimeLeft returns the time left of the session if it can't be extended further, and
-// whether the model has yet to be told.
-func (c *call) finalTimeLeft() (left time.Duration, refused bool) {
+// unreportedTimeLeft returns the time left of a session that can't be extended further. It
+// returns false for any other session, and if a result has reported it.
+func (c *call) unreportedTimeLeft() (left time.Duration, ok bool) {
 	if c.state == nil || c.sb == nil {
 		return 0, false
 	}
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
 	k := &c.state.keeper
-	if left = k.finalTimeLeft(c.sb).Round(time.Second); left <= 0 || k.told {
+	if left = k.finalTimeLeft(c.sb).Round(time.Second); left <= 0 || k.reported {
 		return 0, false
 	}
-	k.told = true
+	k.reported = true
 	return left, true
 }
