@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// errPrivateAddress is the error of a connection that mayDial refuses.
+// errPrivateAddress is the error of a connection that checkDial refuses.
 var errPrivateAddress = errors.New("proxy: the address is not a public one")
 
 // specialIPv4 lists the IPv4 networks that are not part of the public internet: those of the
@@ -68,10 +68,10 @@ func isPublic(a netip.Addr) bool {
 	return publicIPv6.Contains(a) && !anyContains(specialIPv6, a)
 }
 
-// mayDial returns an error if the forwarder must not connect to an address. It is called for
-// the address of each connection, because a name may resolve to another address each time.
+// checkDial returns an error if the forwarder must not connect to an address. The forwarder
+// calls it for each connection, because a name may resolve to another address each time.
 // own returns the addresses of this machine.
-func mayDial(address string, allowed []netip.Prefix, own func() []netip.Addr) error {
+func checkDial(address string, allowed []netip.Prefix, own func() []netip.Addr) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return errPrivateAddress
@@ -102,7 +102,7 @@ func (o *ownAddresses) get() []netip.Addr {
 	}
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
-		return o.list // not available on some function platforms, which have no neighbors either
+		return o.list // some serverless platforms don't list interfaces
 	}
 	o.list = nil
 	for _, a := range addrs {

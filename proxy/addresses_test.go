@@ -26,7 +26,7 @@ func TestMayDial(t *testing.T) {
 	for a := range strings.FieldsSeq(`
 		1.1.1.1 8.8.8.8 100.63.255.255 100.128.0.0 172.15.0.1 172.32.0.1 192.169.0.1 223.255.255.255 [2606:4700:4700::1111]
 		[2001:4860:4860::8888] [2a00::1] [::ffff:1.1.1.1] [64:ff9b::1.1.1.1] [2002:101:101::]`) {
-		assert.NoError(t, mayDial(a+":80", nil, none), a)
+		assert.NoError(t, checkDial(a+":80", nil, none), a)
 	}
 	for a := range strings.FieldsSeq(`
 		127.0.0.1 127.255.255.255 0.0.0.0 0.1.2.3 10.0.0.1 100.64.0.1 100.100.100.200 169.254.169.254 169.254.170.2 172.16.0.1
@@ -35,24 +35,24 @@ func TestMayDial(t *testing.T) {
 		[::127.0.0.1] [::ffff:0:127.0.0.1] [64:ff9b::7f00:1] [64:ff9b::a9fe:a9fe] [64:ff9b:1::1] [2002:7f00:1::] [2002:a9fe:a9fe::1]
 		[2001::1] [fec0::1] [fc00::1] [fd00:ec2::254] [fe80::1] [fe80::1%eth0] [::1%lo] [2606:4700::1%eth0] [ff02::1]
 		[2001:db8::1] [3fff::1] [100::1] [5f00::1] [4000::1] [::2] localhost 2130706433 [::ffff:127.0.0.1%lo]`) {
-		assert.ErrorIs(t, mayDial(a+":80", nil, none), errPrivateAddress, a)
+		assert.ErrorIs(t, checkDial(a+":80", nil, none), errPrivateAddress, a)
 	}
 	for _, a := range []string{"", "127.0.0.1", "x:y"} {
-		assert.Error(t, mayDial(a, nil, none), a)
+		assert.Error(t, checkDial(a, nil, none), a)
 	}
 	allowed := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00::/8"), netip.MustParsePrefix("fe80::/10")}
 	for a, ok := range map[string]bool{
 		"1.1.1.1": true, "10.1.2.3": true, "[::ffff:10.1.2.3]": true, "[fd00::1]": true, "[fe80::1%eth0]": true,
 		"10.2.0.1": false, "127.0.0.1": false, "[64:ff9b::10.1.0.1]": false, "[2002:a01:1::]": false, "[::10.1.0.1]": false,
 	} {
-		assert.Equal(t, ok, mayDial(a+":80", allowed, none) == nil, a)
+		assert.Equal(t, ok, checkDial(a+":80", allowed, none) == nil, a)
 	}
 	own := func() []netip.Addr {
 		return []netip.Addr{netip.MustParseAddr("52.1.2.3"), netip.MustParseAddr("2600:1f18::aa")}
 	}
 	for _, a := range []string{"52.1.2.3:80", "[2600:1f18::aa]:80", "[::ffff:52.1.2.3]:80"} {
-		require.ErrorIs(t, mayDial(a, nil, own), errPrivateAddress, a)
-		require.NoError(t, mayDial(a, []netip.Prefix{netip.MustParsePrefix("52.1.2.3/32"), netip.MustParsePrefix("2600:1f18::/32")}, own), a)
+		require.ErrorIs(t, checkDial(a, nil, own), errPrivateAddress, a)
+		require.NoError(t, checkDial(a, []netip.Prefix{netip.MustParsePrefix("52.1.2.3/32"), netip.MustParsePrefix("2600:1f18::/32")}, own), a)
 	}
 }
 

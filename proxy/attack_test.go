@@ -84,8 +84,8 @@ func (s *rawServer) url() *url.URL {
 	return &url.URL{Scheme: "http", Host: s.listener.Addr().String()}
 }
 
-// seen returns what was received since the last call.
-func (s *rawServer) seen() string {
+// takeReceived returns the bytes that were received since the last call.
+func (s *rawServer) takeReceived() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.got.Reset()
@@ -141,7 +141,7 @@ func (s *service) raw(t *testing.T, request string) string {
 	require.NoError(t, err)
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
-	// A service that refuses a request may not read all of it.
+	// Write in the background: a service that refuses a request might not read all of it.
 	go func() { _, _ = io.WriteString(c, request) }()
 	b, err := io.ReadAll(c)
 	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the service does not end its response")
@@ -241,7 +241,7 @@ func TestPlaceholdersAreBounded(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		assert.Equal(t, "HTTP/1.1 "+c.want, statusLine(response), name)
 		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(32<<20), name)
-		assert.Equal(t, strings.HasPrefix(c.want, "200"), strings.Contains(up.seen(), long[:100]), name)
+		assert.Equal(t, strings.HasPrefix(c.want, "200"), strings.Contains(up.takeReceived(), long[:100]), name)
 	}
 }
 
@@ -400,7 +400,7 @@ func TestHeaderTricks(t *testing.T) {
 		"hop by hop":           {[]string{"Connection: X-Evil, X-Api-Key", "X-Evil: evil", "Proxy-Authorization: evil", "Keep-Alive: evil"}, ""},
 	} {
 		response := s.raw(t, head(t, "POST", up.url(), "/p", append(c.extra, "Connection: close")...)+"\r\n"+c.body)
-		saw := up.seen()
+		saw := up.takeReceived()
 		assert.NotContains(t, strings.ToLower(saw), "evil", name)
 		assert.NotContains(t, saw, "smuggled", name)
 		assert.NotContains(t, strings.ToLower(saw), "\nvercel-", name)
@@ -429,10 +429,10 @@ func TestMethodsThatEcho(t *testing.T) {
 	for _, method := range []string{"TRACE", "trace", "Trace", "TRACK", "track", "CONNECT", "connect"} {
 		response := s.raw(t, head(t, method, up.url(), "/p", "Authorization: Bearer PLACEHOLDER", "Connection: close")+"\r\n")
 		assert.Regexp(t, "^HTTP/1.1 40[05] ", statusLine(response), method)
-		assert.Empty(t, up.seen(), method)
+		assert.Empty(t, up.takeReceived(), method)
 	}
 	s.raw(t, head(t, "PROPFIND", up.url(), "/p", "Connection: close")+"\r\n")
-	assert.Contains(t, up.seen(), "PROPFIND /p ")
+	assert.Contains(t, up.takeReceived(), "PROPFIND /p ")
 }
 
 // TestSecretsStayUnderTheirPath: a path that a server may resolve to one outside of PathPrefix
@@ -449,7 +449,7 @@ func TestSecretsStayUnderTheirPath(t *testing.T) {
 		"/v1/.%20/admin": false, "/v1/%0d%0ax": false, "//v1": false, "/v1;x/../admin": false, "/x/../v1": false,
 	} {
 		s.raw(t, head(t, "GET", up.url(), path, "Connection: close")+"\r\n")
-		assert.Equal(t, want, strings.Contains(up.seen(), planted), path)
+		assert.Equal(t, want, strings.Contains(up.takeReceived(), planted), path)
 	}
 }
 

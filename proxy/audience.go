@@ -15,16 +15,16 @@ type endpoint struct {
 }
 
 // receivedAt returns where a request arrived. The path is that of the request
-// line: routers that strip prefixes change r.URL but not what the firewall
-// sent. If trust is set, X-Forwarded-Proto and X-Forwarded-Host take
+// line, as the firewall sent it, because routers that strip prefixes change
+// r.URL. If trustForwarded is set, X-Forwarded-Proto and X-Forwarded-Host take
 // precedence.
-func receivedAt(r *http.Request, trust bool) (endpoint, error) {
+func receivedAt(r *http.Request, trustForwarded bool) (endpoint, error) {
 	at := endpoint{scheme: "http"}
 	if r.TLS != nil {
 		at.scheme = "https"
 	}
 	host := r.Host
-	if trust {
+	if trustForwarded {
 		proto, err := singleValue(r.Header, "X-Forwarded-Proto")
 		if err != nil {
 			return at, err
@@ -76,7 +76,7 @@ func receivedAt(r *http.Request, trust bool) (endpoint, error) {
 }
 
 // singleValue returns the value of a header that may appear at most once. A list
-// means that a proxy in front appended to what a stranger sent.
+// means that a proxy in front appended its value to one that a stranger sent.
 func singleValue(h http.Header, name string) (string, error) {
 	values := h[name]
 	if len(values) > 1 || len(values) == 1 && strings.Contains(values[0], ",") {
@@ -88,10 +88,10 @@ func singleValue(h http.Header, name string) (string, error) {
 	return values[0], nil
 }
 
-// audience returns the forward URL through which a request came, without a
-// trailing slash. The firewall may have appended the forwarded path to the
-// forward URL's own, with an extra slash if the forward URL ends in one. Paths
-// are compared as they were sent, including escapes.
+// audience returns the forward URL to which the firewall sent a request, without
+// a trailing slash. It removes forwardedPath from the end of the path: the
+// firewall may have appended it, with an extra slash if the forward URL ends in
+// one. Paths are compared as they were sent, including escapes.
 func (at endpoint) audience(forwardedPath string) string {
 	base := strings.TrimRight(at.path, "/")
 	tail, _, _ := strings.Cut(forwardedPath, "?")

@@ -10,21 +10,21 @@ import (
 )
 
 // privateWriter marks every response of [Handler] as private to the client.
-// To a shared cache in front, such as a CDN, the resource is the path below the
-// forward URL; the intended host and the sandbox are in request headers that no
-// server names in Vary. A cache that stored a response would give one sandbox's
-// data to another, or to strangers without a token.
+// A shared cache in front, such as a CDN, identifies a response by the URL of the
+// request. The intended host and the sandbox are only in request headers, which
+// no server lists in Vary. A cache that stored a response would therefore give
+// one sandbox's data to another, or to strangers without a token.
 type privateWriter struct {
 	http.ResponseWriter
-	sealed bool
+	marked bool
 }
 
 // markPrivate marks the header as private, just before it is sent.
 func (w *privateWriter) markPrivate() {
-	if w.sealed {
+	if w.marked {
 		return
 	}
-	w.sealed = true
+	w.marked = true
 	h := w.Header()
 	for name := range h {
 		switch lower := strings.ToLower(name); {
@@ -43,14 +43,14 @@ func (w *privateWriter) markPrivate() {
 }
 
 // privateCacheControl returns the directives with private added and those for
-// shared caches removed. Private with field names is one of these: it lets the
-// rest of the response be shared.
+// shared caches removed. It also removes private with field names, which allows
+// caches to share the rest of the response.
 func privateCacheControl(values []string) string {
 	kept := []string{"private"}
 	for _, value := range values {
 		if strings.Contains(value, `"`) {
-			// Quoted field names may contain commas. Such directives are for
-			// shared caches, or equivalent to no-cache.
+			// Quoted field names may contain commas. Every directive with
+			// field names is for shared caches, or equivalent to no-cache.
 			kept = append(kept, "no-cache")
 			continue
 		}

@@ -32,8 +32,8 @@
 //
 // # What makes a request valid
 //
-// Anybody on the internet can send requests to a forward URL, and every
-// customer of the platform can make it send validly signed ones. A request
+// Anybody on the internet can send requests to a forward URL, and every customer
+// of the platform can make the platform send validly signed ones. A request
 // reaches the inner handler only if all of the following is true:
 //
 //   - It has each forwarding header once, and together they form a valid http or https
@@ -47,21 +47,22 @@
 //   - The token names the team, the project and the sandbox, and the lists in
 //     [Options] allow them.
 //
-// Set [Options.Issuers] to your team's issuer. Who signed a token is known only
-// once its issuer's keys have been fetched, and anybody can invent issuers.
-// Fetches from unknown issuers are therefore rate limited, and a service that
-// has just started may refuse its own sandboxes while a stranger exhausts that
-// limit.
+// Set [Options.Issuers] to your team's issuer. The handler can verify a token only
+// after it has fetched the issuer's keys, and anybody can invent issuers. It
+// therefore limits the rate of fetches from unknown issuers. While a stranger
+// exhausts that limit, a service that has just started may refuse its own
+// sandboxes.
 //
 // Without [Options.Audience] the forward URL is derived from the request
 // itself, that is from its Host header, scheme and path. This is correct for
-// one handler on one host that terminates TLS itself. Set it whenever you can,
-// and always if something in front of the service terminates TLS or rewrites
-// hosts or paths, or if one host serves several forward URLs: a sandbox chooses
-// the path of its requests, and with it the place below its own forward URL
-// where they arrive. Moreover, anyone who receives requests from the same
-// sandboxes at another forward URL could send their tokens here, with that
-// URL's host name.
+// one handler on one host that terminates TLS itself. Set Audience whenever you
+// can, and always in these cases:
+//
+//   - Something in front of the service terminates TLS or rewrites hosts or paths.
+//   - One host serves several forward URLs. A sandbox chooses the path of its
+//     requests, so they may arrive at another forward URL below its own.
+//   - The same sandboxes send requests to a forward URL of somebody else, who could
+//     send their tokens here, with the host name of that URL.
 //
 // Without [Options.Teams] or [Options.Projects], sandboxes of any team may use
 // the service.

@@ -20,7 +20,7 @@ var (
 	errBadStatus        = errors.New("proxy: the server responded with a status that can't be passed on")
 )
 
-// Reasons that also determine the response.
+// Reasons from which respondError chooses the status of the response.
 const (
 	reasonRequestTooLarge = "the request is too large"
 	reasonTimeout         = "the time was up: 10 s to connect, or MaxDuration"
@@ -74,10 +74,10 @@ func reasonFor(err error) string {
 // write the counts; only the handler's goroutine writes the rest.
 type exchange struct {
 	start          time.Time
-	edits          []edit
+	edits          []headerEdit
 	status         int
 	reason         string // why it failed, or ""
-	cause          error  // of an unavailable secret, only for the log
+	cause          error  // error of an unavailable Secret, only for the log
 	complete       bool   // the handler has finished
 	sent, received atomic.Int64
 }
@@ -89,7 +89,7 @@ func exchangeOf(r *http.Request) *exchange {
 	return x
 }
 
-// fail responds with a status. The body is the text of the status alone.
+// fail responds with a status. The body contains the text of the status, but not the reason.
 func (x *exchange) fail(w http.ResponseWriter, status int, reason string) {
 	if x != nil {
 		x.status, x.reason, x.complete = status, reason, true

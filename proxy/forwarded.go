@@ -26,9 +26,9 @@ type forwarded struct {
 	host, scheme, port, path, token string
 }
 
-// readForwarded reads the forwarding headers. Duplicates, and names that other
-// software might take for one of them, are refused: software behind this
-// handler must not read another address or token than it did.
+// readForwarded reads the forwarding headers. It refuses duplicates, and names that
+// other software might take for a forwarding header. Otherwise software behind this
+// handler could read another address or token than the handler has verified.
 func readForwarded(h http.Header) (forwarded, error) {
 	var values [len(forwardingHeaders)]string
 	repeated := ""
@@ -65,9 +65,9 @@ func withoutForwarding(h http.Header) http.Header {
 	return h
 }
 
-// forwardingHeader returns the forwarding header that name is, or could be taken for
-// by software that ignores case, surrounding space, or the difference between a
-// dash and an underscore (like CGI). Otherwise it returns "".
+// forwardingHeader returns the forwarding header for which software might take name, or "".
+// Such software ignores case, surrounding space, or the difference between a dash and an
+// underscore (like CGI).
 func forwardingHeader(name string) string {
 	name = strings.TrimSpace(name)
 	if len(name) < 6 || !strings.EqualFold(name[:6], "vercel") {
@@ -144,10 +144,10 @@ func parsePort(s string) (int, error) {
 	return int(n), nil
 }
 
-// parsePath accepts a path with an optional query. Paths with dot segments,
-// even hidden by percent-escapes or backslashes, are refused, since a handler
-// that decides by path would see another one than the server in the end serves;
-// so is a path that a careless parser would take for a host (//example.com/).
+// parsePath accepts a path with an optional query. It refuses dot segments, even
+// if percent-escapes or backslashes hide them: a handler that decides by path
+// would see a different path than the one that the server serves. It also refuses
+// a path that a careless parser would take for a host (//example.com/).
 func parsePath(s string) (*url.URL, error) {
 	if s == "" || s[0] != '/' {
 		return nil, errors.New("does not begin with a slash")
@@ -166,7 +166,7 @@ func parsePath(s string) (*url.URL, error) {
 		return nil, errors.New("begins with two slashes")
 	}
 	for segment := range strings.SplitSeq(decoded, "/") {
-		// Some servers drop parameters first, and so make ".." of "..;x".
+		// Some servers first drop parameters, which turns "..;x" into "..".
 		segment, _, _ = strings.Cut(segment, ";")
 		if segment == "." || segment == ".." {
 			return nil, errors.New("has a dot segment (. or ..)")

@@ -78,8 +78,8 @@ type ForwarderOptions struct {
 // addresses behind one.
 //
 // Headers that proxies in front of the Forwarder add are removed: X-Forwarded headers,
-// Forwarded, and those with Vercel's credentials for the services that it hosts, such as
-// X-Vercel-Oidc-Token.
+// Forwarded, and those with credentials that Vercel gives to the services that it hosts, such
+// as X-Vercel-Oidc-Token.
 //
 // Trailers of requests are not forwarded.
 //
@@ -144,7 +144,7 @@ func NewForwarder(opts *ForwarderOptions) (*Forwarder, error) {
 	f.dialer = &net.Dialer{
 		Timeout: 10 * time.Second,
 		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
-			return mayDial(address, f.allowPrivate, f.own.get)
+			return checkDial(address, f.allowPrivate, f.own.get)
 		},
 	}
 	config := o.TLSConfig.Clone()
@@ -234,8 +234,8 @@ var refusedMethods = []string{http.MethodTrace, "TRACK", http.MethodConnect}
 // hop-by-hop and X-Forwarded headers.
 func rewrite(p *httputil.ProxyRequest) {
 	p.Out.URL = new(*p.In.URL) // with the original query, unlike Out
-	p.Out.Host = ""            // that of the URL, with its port
-	p.Out.Trailer = nil        // rules change headers alone
+	p.Out.Host = ""            // empty means the host of the URL, with its port
+	p.Out.Trailer = nil        // rules don't change trailers, so none are sent
 	x := exchangeOf(p.In)
 	if !strings.EqualFold(p.Out.Header.Get("Upgrade"), "websocket") {
 		p.Out.Header.Del("Upgrade")
@@ -253,8 +253,8 @@ func rewrite(p *httputil.ProxyRequest) {
 }
 
 // isPlatformHeader reports whether Vercel adds a header to requests for a service
-// that it hosts, with credentials of that service. They are not the sandbox's,
-// and must not be sent where a sandbox sends its requests.
+// that it hosts, with credentials of that service. Servers that a sandbox chooses
+// must not receive these credentials.
 func isPlatformHeader(name string) bool {
 	name = canonicalHeader(name)
 	return name == "X-Vercel-Oidc-Token" || strings.HasPrefix(name, "X-Vercel-Sc-") ||
@@ -267,8 +267,8 @@ func (f *Forwarder) modifyResponse(resp *http.Response) error {
 	if x == nil {
 		return nil
 	}
-	// An informational response can't be forwarded here, nor can an upgrade that was not
-	// requested, whose connection would stay open.
+	// An informational response can't be forwarded here. The connection of an upgrade that was
+	// not requested would stay open.
 	if resp.StatusCode < 200 && (resp.StatusCode != http.StatusSwitchingProtocols ||
 		!strings.EqualFold(resp.Request.Header.Get("Upgrade"), resp.Header.Get("Upgrade"))) {
 		return errBadStatus
@@ -296,8 +296,9 @@ func respondError(w http.ResponseWriter, r *http.Request, err error) {
 	case reasonTimeout:
 		status = http.StatusGatewayTimeout
 	case reasonPrivate:
-		// A name with a private address is treated like one that does not
-		// exist: the difference would tell a sandbox which names exist inside.
+		// Treat a name with a private address like one that does not exist.
+		// Otherwise a sandbox could find out which names exist in the private
+		// network.
 		if _, err := netip.ParseAddr(strings.Trim(r.URL.Hostname(), "[]")); err == nil {
 			status = http.StatusForbidden
 		}

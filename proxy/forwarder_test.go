@@ -127,7 +127,7 @@ func TestForwarderBrokersCredentials(t *testing.T) {
 		"removed":               {func(r *proxy.Rule) { r.Placeholder, r.Secret = "", nil }, "/", []string{"own"}, nil},
 		"another host":          {func(r *proxy.Rule) { r.Hosts = []string{"example.com"} }, "/", []string{"PLACEHOLDER"}, []string{"PLACEHOLDER"}},
 		"another port":          {func(r *proxy.Rule) { r.Hosts = []string{"127.0.0.1"} }, "/", []string{"PLACEHOLDER"}, []string{"PLACEHOLDER"}},
-		"secret of the sandbox": {func(r *proxy.Rule) { r.Secret = ofSandbox }, "/", []string{"PLACEHOLDER"}, []string{"sbx_test/sandbox-test"}},
+		"secret of the sandbox": {func(r *proxy.Rule) { r.Secret = secretOfSandbox }, "/", []string{"PLACEHOLDER"}, []string{"sbx_test/sandbox-test"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rule := rule
@@ -144,7 +144,7 @@ func TestForwarderBrokersCredentials(t *testing.T) {
 	}
 }
 
-func ofSandbox(_ context.Context, m proxy.Meta) (string, error) {
+func secretOfSandbox(_ context.Context, m proxy.Meta) (string, error) {
 	return m.SandboxID + "/" + m.SandboxName, nil
 }
 

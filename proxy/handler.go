@@ -65,17 +65,17 @@ type Options struct {
 	Audience []string
 
 	// TrustForwarded makes X-Forwarded-Proto and X-Forwarded-Host take
-	// precedence over how and at which host the request arrived. Set it only
-	// behind a reverse proxy that replaces both headers, whatever a client
+	// precedence over the scheme and host at which the request arrived. Set it
+	// only behind a reverse proxy that replaces both headers, whatever a client
 	// sends. By default they are ignored.
 	TrustForwarded bool
 
 	// Issuers lists the token issuers that are accepted, for example
-	// https://oidc.vercel.com/my-team. It can only restrict what is accepted:
-	// issuers outside of https://oidc.vercel.com never are. Nil accepts all
-	// others. Set it: otherwise strangers can make the handler fetch keys of
-	// invented issuers, and while they do so in great numbers, sandboxes whose
-	// issuer's keys are not known yet may be refused.
+	// https://oidc.vercel.com/my-team. Issuers outside of https://oidc.vercel.com
+	// are never accepted. Nil accepts all issuers there. Set it: otherwise
+	// strangers can make the handler fetch keys of invented issuers. While they do
+	// that in great numbers, the handler may refuse sandboxes of an issuer whose
+	// keys it has not fetched yet.
 	Issuers []string
 
 	// Teams lists the IDs of teams whose sandboxes are accepted.
@@ -90,8 +90,8 @@ type Options struct {
 	// HTTPClient fetches the keys that tokens are verified with: see
 	// [Keys.HTTPClient]. It is ignored if Keys is set.
 	HTTPClient *http.Client
-	// Keys fetches and caches keys. Handlers of one process may share it. Nil
-	// means one of the handler's own.
+	// Keys fetches and caches keys. Handlers of one process may share it. If it
+	// is nil, the handler uses its own.
 	Keys *Keys
 }
 
@@ -124,20 +124,20 @@ func Handler(next http.Handler, opts *Options) http.Handler {
 		o = *opts
 	}
 	h := &handler{
-		next:      next,
-		invalid:   o.Invalid,
-		log:       o.Logger,
-		keys:      o.Keys,
-		trust:     o.TrustForwarded,
-		issuers:   newSet(o.Issuers),
-		teams:     newSet(o.Teams),
-		projects:  newSet(o.Projects),
-		sandboxes: newSet(o.Sandboxes),
+		next:           next,
+		invalid:        o.Invalid,
+		log:            o.Logger,
+		keys:           o.Keys,
+		trustForwarded: o.TrustForwarded,
+		issuers:        newSet(o.Issuers),
+		teams:          newSet(o.Teams),
+		projects:       newSet(o.Projects),
+		sandboxes:      newSet(o.Sandboxes),
 	}
 	if o.Audience != nil {
 		h.audience = []string{}
 		for _, a := range o.Audience {
-			// An empty one is a variable that was not set, not a forward URL.
+			// An empty string comes from a variable that was not set.
 			if a = strings.TrimRight(a, "/"); a != "" {
 				h.audience = append(h.audience, a)
 			}
@@ -178,9 +178,9 @@ type handler struct {
 	next, invalid                       http.Handler
 	log                                 *slog.Logger
 	keys                                *Keys
-	audience                            []string // nil: from the request
+	audience                            []string // nil: derive it from the request
 	issuers, teams, projects, sandboxes set
-	trust                               bool
+	trustForwarded                      bool
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -209,7 +209,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 	inner.URL = original
 	inner.Host, _ = parseHost(f.host)
 	inner.RequestURI = original.RequestURI()
-	inner.Form = nil // if it was parsed, then from another URL
+	inner.Form = nil // a middleware may have parsed it, from the outer URL
 	meta, err := h.verify(r, f)
 	if err != nil {
 		h.refuse(w, inner, err)
@@ -230,12 +230,12 @@ func (h *handler) verify(r *http.Request, f forwarded) (Meta, error) {
 	if !h.issuers.allows(token.issuer) {
 		return Meta{}, fmt.Errorf("%w: %q is not in Options.Issuers", ErrInvalidIssuer, token.issuer)
 	}
-	// Requests that the lists exclude are refused before anything is fetched
-	// for them. Using the unverified claims here is safe: the signature over
-	// the very same bytes is checked next.
+	// Refuse requests that the lists exclude before fetching anything for them.
+	// The claims are not verified yet, but the signature over the same bytes is
+	// checked next.
 	meta, metaErr := token.meta()
 	if metaErr == nil {
-		if err := h.allowed(meta); err != nil {
+		if err := h.checkAllowed(meta); err != nil {
 			return Meta{}, err
 		}
 	}
@@ -250,7 +250,7 @@ func (h *handler) verify(r *http.Request, f forwarded) (Meta, error) {
 	if meta.Expiry, err = token.checkTime(time.Now()); err != nil {
 		return Meta{}, err
 	}
-	at, err := receivedAt(r, h.trust)
+	at, err := receivedAt(r, h.trustForwarded)
 	accepted := h.audience
 	if accepted == nil {
 		if err != nil {
@@ -265,8 +265,8 @@ func (h *handler) verify(r *http.Request, f forwarded) (Meta, error) {
 	return meta, metaErr
 }
 
-// allowed applies the lists of Options.
-func (h *handler) allowed(m Meta) error {
+// checkAllowed applies the lists of Options.
+func (h *handler) checkAllowed(m Meta) error {
 	switch {
 	case !h.teams.allows(m.TeamID):
 		return fmt.Errorf("%w: its team %q is not in Options.Teams", ErrNotAllowed, truncate(m.TeamID))

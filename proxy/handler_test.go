@@ -40,10 +40,10 @@ type outcome struct {
 	err     error // as passed to the invalid handler
 	log     string
 
-	// the request that either of them received
+	// the request that the inner handler or the invalid handler received
 	request *http.Request
 	meta    proxy.Meta
-	sent    string // its body
+	sent    string // the request's body
 }
 
 // serve passes a request through a handler.

@@ -29,12 +29,13 @@ const (
 )
 
 // Fetches from issuers whose keys are not known are rate limited, since anybody
-// can invent issuers. Each client has a small allowance of its own, so that one
-// that exhausts the common limit affects only clients with the same address.
+// can invent issuers. Each client also has a small allowance of its own. A client
+// that exhausts the common limit therefore affects only clients with the same
+// address.
 var (
 	totalRate = rate{burst: 64, perSecond: 16}
 	// clientsRate limits the sum of the clients' own allowances, since a botnet
-	// has many.
+	// has many clients.
 	clientsRate = rate{burst: 256, perSecond: 64}
 	clientRate  = rate{burst: 8, perSecond: 1}
 )
@@ -52,23 +53,26 @@ const maxClients = 1024
 // an hour if that fails.
 //
 // A token with an unknown key ID triggers another fetch, at most once a minute
-// per issuer whose keys are known. If there are none, because fetching failed,
-// it is retried at the next request, then after 1, 2, 4 seconds and so on up to
-// a minute. Tokens can be forged with any issuer below oidc.vercel.com; such
-// issuers are asked at most once a second for each client's address after the
-// first 8, and also 16 times a second in total after the first 64. At most 256
-// issuers are remembered; those with valid tokens are forgotten last.
+// per issuer whose keys are known. If the first fetch from an issuer fails, the
+// next request retries it. Further retries wait 1, 2, 4 seconds and so on, up to
+// a minute.
+//
+// A forged token can name any issuer below oidc.vercel.com. Fetches from issuers
+// whose keys are not known are therefore limited. Each client's address may cause
+// 8 at once, and then one per second. All clients together may cause another 64 at
+// once, and then 16 per second. At most 256 issuers are remembered; those with
+// valid tokens are forgotten last.
 type Keys struct {
 	// HTTPClient fetches the keys. Nil means a client that keeps no
 	// connections. Its transport and timeout are used, its redirect policy and
 	// cookies are not.
 	HTTPClient *http.Client
 
-	mu      sync.Mutex
-	issuers map[string]*issuerState
-	// How much of totalRate, clientsRate, and clientRate by each client is used up.
-	total, clients allowance
-	byClient       map[netip.Addr]*allowance
+	mu       sync.Mutex
+	issuers  map[string]*issuerState
+	total    allowance                 // the used part of totalRate
+	clients  allowance                 // the used part of clientsRate
+	byClient map[netip.Addr]*allowance // the used part of clientRate
 }
 
 // rate is the size of an allowance, and how fast it recovers.
@@ -93,28 +97,28 @@ func (b *allowance) spend(r rate, now time.Time) { b.spent, b.at = b.level(r, no
 
 // issuerState is the state of one issuer. The mutex of Keys guards its fields, except proven.
 type issuerState struct {
-	keys     keySet
-	fetched  time.Time // when the keys were fetched
-	tried    time.Time // start of the last fetch
-	used     time.Time
-	failures int // consecutive
-	err      error
-	flight   chan struct{} // closed when the current fetch ends; nil if there is none
-	proven   atomic.Bool   // it has issued a valid token
+	keys      keySet
+	fetchedAt time.Time // when the keys were fetched
+	triedAt   time.Time // start of the last fetch
+	lastUsed  time.Time
+	failures  int // consecutive
+	err       error
+	flight    chan struct{} // closed when the current fetch ends; nil if there is none
+	proven    atomic.Bool   // it has issued a valid token
 }
 
-// find returns the key with the given issuer and ID, fetching it if necessary,
-// on behalf of the client at an address. The context limits the waiting. A
-// fetch continues even if the request that started it is canceled, since
-// otherwise it could be kept from ever succeeding.
+// find returns the key with the given issuer and ID, and fetches it if necessary.
+// remote is the address of the client, whose allowance the fetch uses. The context
+// limits the wait. If the request that started a fetch is canceled, the fetch
+// continues: otherwise clients could cancel every fetch before it succeeds.
 func (k *Keys) find(ctx context.Context, remote, name, keyID string) (*rsa.PublicKey, *issuerState, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
 	e := k.issuers[name]
 	if e != nil {
-		e.used = now
-		if key := e.keys.find(keyID); key != nil && now.Sub(e.fetched) < keysFresh {
+		e.lastUsed = now
+		if key := e.keys.find(keyID); key != nil && now.Sub(e.fetchedAt) < keysFresh {
 			return key, e, nil
 		}
 	}
@@ -138,7 +142,7 @@ func (k *Keys) find(ctx context.Context, remote, name, keyID string) (*rsa.Publi
 	case e == nil:
 		return nil, nil, fmt.Errorf("%w: requests named too many unknown issuers lately; list yours in Options.Issuers", ErrKeysUnavailable)
 	}
-	if e.keys == nil || time.Since(e.fetched) >= keysUsable {
+	if e.keys == nil || time.Since(e.fetchedAt) >= keysUsable {
 		return nil, nil, fmt.Errorf("%w: %w", ErrKeysUnavailable, e.err)
 	}
 	key := e.keys.find(keyID)
@@ -152,11 +156,11 @@ func (k *Keys) find(ctx context.Context, remote, name, keyID string) (*rsa.Publi
 // issuer's keys are not known.
 func (k *Keys) mayFetch(e *issuerState, remote string, now time.Time) bool {
 	if e != nil && e.keys != nil {
-		return now.Sub(e.tried) >= refetchPause
+		return now.Sub(e.triedAt) >= refetchPause
 	}
 	if e != nil && e.failures > 1 {
 		pause := min(time.Second<<min(e.failures-2, 30), refetchPause)
-		if now.Sub(e.tried) < pause {
+		if now.Sub(e.triedAt) < pause {
 			return false
 		}
 	}
@@ -175,11 +179,11 @@ func (k *Keys) mayFetch(e *issuerState, remote string, now time.Time) bool {
 
 // clientAllowance returns how much the client at an address has used up.
 func (k *Keys) clientAllowance(remote string, now time.Time) *allowance {
-	var client netip.Addr // none: shared by all clients without a valid address
+	var client netip.Addr // zero for all clients without a valid address
 	if at, err := netip.ParseAddrPort(remote); err == nil {
 		client = at.Addr().Unmap().WithZone("")
 		if client.Is6() {
-			// A client with an IPv6 address has a whole network of them.
+			// A client usually has a whole network of IPv6 addresses.
 			network, _ := client.Prefix(64)
 			client = network.Addr()
 		}
@@ -190,7 +194,7 @@ func (k *Keys) clientAllowance(remote string, now time.Time) *allowance {
 			maps.DeleteFunc(k.byClient, func(_ netip.Addr, b *allowance) bool { return b.level(clientRate, now) == 0 })
 		}
 		if len(k.byClient) >= maxClients {
-			return &allowance{spent: clientRate.burst, at: now}
+			return &allowance{spent: clientRate.burst, at: now} // there are too many clients: allow this one nothing
 		}
 		if k.byClient == nil {
 			k.byClient = make(map[netip.Addr]*allowance)
@@ -201,8 +205,9 @@ func (k *Keys) clientAllowance(remote string, now time.Time) *allowance {
 	return own
 }
 
-// addIssuer makes room for an issuer, and adds it. The least recently used goes
-// first, but issuers of valid tokens, which can't be forged, go last.
+// addIssuer adds an issuer. To make room, it removes the least recently used one.
+// It removes an issuer of valid tokens only if there is no other, because valid
+// tokens can't be forged.
 func (k *Keys) addIssuer(name string, now time.Time) *issuerState {
 	for len(k.issuers) >= maxIssuers {
 		victim := ""
@@ -212,19 +217,19 @@ func (k *Keys) addIssuer(name string, now time.Time) *issuerState {
 			case e.flight != nil:
 			case worst == nil,
 				worst.proven.Load() && !e.proven.Load(),
-				worst.proven.Load() == e.proven.Load() && e.used.Before(worst.used):
+				worst.proven.Load() == e.proven.Load() && e.lastUsed.Before(worst.lastUsed):
 				victim, worst = n, e
 			}
 		}
 		if worst == nil {
-			break // all are being fetched, which the rates limit
+			break // there is a fetch from each issuer; the rates limit the number of fetches
 		}
 		delete(k.issuers, victim)
 	}
 	if k.issuers == nil {
 		k.issuers = make(map[string]*issuerState)
 	}
-	e := &issuerState{used: now}
+	e := &issuerState{lastUsed: now}
 	k.issuers[name] = e
 	return e
 }
@@ -233,7 +238,7 @@ func (k *Keys) addIssuer(name string, now time.Time) *issuerState {
 func (k *Keys) fetch(ctx context.Context, name string, e *issuerState) {
 	done := make(chan struct{})
 	e.flight = done
-	e.tried = time.Now()
+	e.triedAt = time.Now()
 	var keys keySet
 	err := errors.New("the transport panicked")
 	defer func() {
@@ -241,7 +246,7 @@ func (k *Keys) fetch(ctx context.Context, name string, e *issuerState) {
 		e.flight = nil
 		e.err = err
 		if err == nil {
-			e.keys, e.fetched, e.failures = keys, time.Now(), 0
+			e.keys, e.fetchedAt, e.failures = keys, time.Now(), 0
 		} else {
 			e.failures++
 		}

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Secret returns the value that a [Rule] inserts into a request, for the sandbox
-// that makes it. It is called for every request that needs it, by many goroutines
-// at the same time. If it fails, the request receives status 502. The error is
+// Secret returns the value that a [Rule] inserts into a request. meta describes the
+// sandbox that sent the request. A Secret is called for every request that needs it, by
+// many goroutines at the same time. If it fails, the request receives status 502. The error is
 // not sent to anyone; its first 128 bytes go to the log, as a warning, so it must
 // not contain the secret.
 type Secret func(ctx context.Context, meta Meta) (string, error)
@@ -26,14 +26,14 @@ func StaticSecret(value string) Secret {
 //
 // With a Placeholder, the sandbox sends that text instead of the credential,
 // and the rule replaces it wherever it occurs in the header's value; a header
-// without it is not changed. Basic credentials are encoded, so that a placeholder
-// in them is not found. If a header has more than 8 placeholders, or would be
+// without it is not changed. A placeholder in Basic credentials is not found,
+// because they are encoded. If a header has more than 8 placeholders, or would be
 // larger than 64 KiB, the request receives status 431.
 //
 // Without a Placeholder the header is set to the Secret, whatever the sandbox
-// sent; without a Secret too, it is removed. Both also remove headers whose
-// name differs only by underscores in place of dashes, since many servers treat
-// the two the same.
+// sent. Without a Secret too, the header is removed. In both cases the rule also
+// removes headers whose name differs only by underscores in place of dashes,
+// since many servers treat the two the same.
 type Rule struct {
 	// Hosts are the hosts that the rule applies to: a name (api.example.com),
 	// all subdomains of another (*.example.com), or an address. They match the
@@ -135,8 +135,8 @@ func invalidInValue(c rune) bool {
 	return c < ' ' && c != '\t' || c == 0x7f
 }
 
-// edit is a rule together with its secret, for one request.
-type edit struct {
+// headerEdit is a rule together with its secret, for one request.
+type headerEdit struct {
 	*rule
 	secret string
 }
@@ -152,7 +152,7 @@ const (
 // prepareEdits obtains the secrets that a request needs. If the request must not be
 // sent, it returns the reason, and the status of the response. For a Secret that
 // failed it also returns the cause, for the log alone.
-func prepareEdits(ctx context.Context, rules []rule, r *http.Request, meta Meta) (edits []edit, status int, reason string, cause error) {
+func prepareEdits(ctx context.Context, rules []rule, r *http.Request, meta Meta) (edits []headerEdit, status int, reason string, cause error) {
 	for i := range rules {
 		rule := &rules[i]
 		if !rule.appliesTo(r.URL) {
@@ -167,7 +167,7 @@ func prepareEdits(ctx context.Context, rules []rule, r *http.Request, meta Meta)
 				return nil, http.StatusRequestHeaderFieldsTooLarge, fmt.Sprintf("%s has more than %d placeholders", rule.Header, maxPlaceholders), nil
 			}
 		}
-		e := edit{rule: rule}
+		e := headerEdit{rule: rule}
 		if rule.Secret != nil {
 			secret, err := rule.Secret(ctx, meta)
 			if err != nil {
@@ -198,7 +198,7 @@ func (r *rule) placeholders(h http.Header) (count, size int) {
 }
 
 // apply changes the header.
-func (e *edit) apply(h http.Header) {
+func (e *headerEdit) apply(h http.Header) {
 	if e.Placeholder != "" {
 		values := h[e.Header]
 		for i, v := range values {

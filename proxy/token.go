@@ -21,8 +21,8 @@ const (
 	maxIssuerSize  = 256
 )
 
-// claims are the claims that matter here. Their types are open: a claim of the
-// wrong type counts as missing, but does not make the token unreadable. The
+// claims are the claims that matter here. They have the type any, so that a claim
+// of the wrong type counts as missing, but does not make the token unreadable. The
 // decoder is go-jose's, because it distinguishes names by case and refuses
 // duplicate names.
 type claims struct {
@@ -37,8 +37,8 @@ type claims struct {
 	SandboxName any `json:"sandbox_name"`
 }
 
-// unverified is a token that was parsed, but not verified.
-type unverified struct {
+// unverifiedToken is a token that was parsed, but not verified.
+type unverifiedToken struct {
 	claims
 	issuer    string
 	keyID     string
@@ -57,10 +57,10 @@ type header struct {
 // base64url has no padding, and one encoding for every value.
 var base64url = base64.RawURLEncoding.Strict()
 
-// parseToken parses a token in compact form. The key set and the decoder are
-// go-jose's; this is not, because its parser takes a third of the time of a
-// signature check, mostly for headers that must not be trusted anyway.
-func parseToken(token string) (*unverified, error) {
+// parseToken parses a token in compact form. It does not use go-jose's parser, which
+// takes a third of the time of a signature check, mostly for headers that must not
+// be trusted anyway.
+func parseToken(token string) (*unverifiedToken, error) {
 	if len(token) > maxTokenSize {
 		return nil, fmt.Errorf("%w: it is longer than %d bytes", ErrInvalidToken, maxTokenSize)
 	}
@@ -77,7 +77,7 @@ func parseToken(token string) (*unverified, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: it does not have three parts", ErrInvalidToken)
 	}
-	t := &unverified{input: input}
+	t := &unverifiedToken{input: input}
 	var h header
 	var err error
 	if err := decodePart(first, &h); err != nil {
@@ -113,8 +113,9 @@ func decodePart(part string, into any) error {
 
 // checkIssuer accepts the issuers whose keys are trusted:
 // https://oidc.vercel.com itself and plain paths below it. It compares text
-// instead of parsing a URL, so that nothing can be parsed differently: no port,
-// userinfo, query, escape, other spelling of the host, or dot segment.
+// instead of parsing a URL, so that no other parser can read the issuer
+// differently. It refuses a port, userinfo, a query, an escape, another spelling
+// of the host, and a dot segment.
 func checkIssuer(issuer string) error {
 	rest, ok := strings.CutPrefix(issuer, issuerBase)
 	if !ok || len(issuer) > maxIssuerSize {
@@ -142,7 +143,7 @@ func isReserved(c rune) bool {
 
 // checkSignature verifies the signature over exactly the bytes received.
 // parseToken has checked that the algorithm is RS256.
-func (t *unverified) checkSignature(key *rsa.PublicKey) error {
+func (t *unverifiedToken) checkSignature(key *rsa.PublicKey) error {
 	sum := sha256.Sum256([]byte(t.input))
 	if err := rsa.VerifyPKCS1v15(key, crypto.SHA256, sum[:], t.signature); err != nil {
 		return fmt.Errorf("%w: its signature does not match the issuer's key", ErrInvalidToken)

@@ -146,9 +146,9 @@ func (a *Authority) Sign(claims map[string]any) (string, error) {
 	return signed + "." + encode(signature), nil
 }
 
-// encode is what tokens and keys are written in. Both are made by hand, since
-// the library that verifies them is large for the programs that only sign, and
-// so that each checks the other.
+// encode returns b in base64url, as used in tokens and keys. This package does not
+// use the library that verifies them: it is large for programs that only sign, and
+// this way the two implementations check each other.
 func encode(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
 // Client returns a client for [proxy.Options.HTTPClient]. It responds to
