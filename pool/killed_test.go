@@ -28,9 +28,9 @@ import (
 const (
 	// workerEnv turns the test binary into a process that takes sandboxes.
 	workerEnv = "SANDBOX_POOL_WORKER"
-	// versionEnv is the version of its pool.
+	// versionEnv is the version of that process's pool.
 	versionEnv = "SANDBOX_POOL_VERSION"
-	// sizeEnv is its size.
+	// sizeEnv is the size of that process's pool.
 	sizeEnv = "SANDBOX_POOL_SIZE"
 	// takesEnv is the total number of takes in TestKilledPools.
 	takesEnv = "SANDBOX_POOL_TAKES"

@@ -13,8 +13,8 @@ import (
 )
 
 // stateDir returns the directory, in a sandbox's working directory, that holds the
-// sandbox's state in the pool. It contains the sandbox's name, so that a copy of the
-// sandbox has no state.
+// sandbox's state in the pool. Its name contains the sandbox's name, so that a copy of
+// the sandbox has no state.
 //
 // A running sandbox is ready once the directory exists. The process that creates the
 // directory "taken" in it takes the sandbox.
@@ -26,17 +26,17 @@ import (
 // be stopped. A sandbox taken in a session that has ended is abandoned.
 func stateDir(name string) string { return ".sandbox-pool-" + name }
 
-// commandMode is a mode for which Mkdir runs a command. If the response is lost, the
-// client finds the command by its ID and learns whether the claim succeeded.
+// commandMode is a mode with which Mkdir runs a command in the sandbox. If the response
+// is lost, the client finds the command by its ID and learns whether the claim succeeded.
 const commandMode fs.FileMode = 0o700
 
-// state is the result of an attempt to claim a sandbox.
-type state int
+// claimResult is the result of an attempt to claim a sandbox.
+type claimResult int
 
 const (
-	notOurs   state = iota // another process has taken it or is creating it
-	ours                   // it was ready, and is now taken
-	abandoned              // its process has left it taken or not ready: delete it
+	notClaimed claimResult = iota // another process has taken it or is creating it
+	claimed                       // it was ready, and this process has now taken it
+	abandoned                     // its process left it taken or not ready, so it must be deleted
 )
 
 const (
@@ -50,7 +50,7 @@ for old in "$d"/after-* "$d"/taken-*; do
 done
 [ ! -e "$d" ] && mkdir -- "$d" "$d/taken-$s" && exit 3
 exit 1`
-	offerScript = `d=$1 s=$2
+	readyScript = `d=$1 s=$2
 mkdir -p -- "$d" && { rm -d -- "$d"/* 2>/dev/null; mkdir -- "$d/after-$s"; }`
 )
 
@@ -69,10 +69,10 @@ func runScript(ctx context.Context, session *sandbox.Session, sb *sandbox.Sandbo
 }
 
 // claimMark tries to mark a running sandbox as taken, with one request.
-func (p *Pool) claimMark(ctx context.Context, sb *sandbox.Sandbox) (state, error) {
+func (p *Pool) claimMark(ctx context.Context, sb *sandbox.Sandbox) (claimResult, error) {
 	session := sb.CurrentSession()
 	if session == nil {
-		return notOurs, sandbox.ErrStopped
+		return notClaimed, sandbox.ErrStopped
 	}
 	ctx, cancel := p.withTimeout(ctx)
 	defer cancel()
@@ -80,26 +80,26 @@ func (p *Pool) claimMark(ctx context.Context, sb *sandbox.Sandbox) (state, error
 		err := session.FS().Mkdir(ctx, stateDir(sb.Name())+"/taken", commandMode)
 		switch {
 		case err == nil:
-			return ours, nil
+			return claimed, nil
 		case errors.Is(err, fs.ErrExist), errors.Is(err, fs.ErrNotExist):
-			return notOurs, nil
+			return notClaimed, nil
 		}
-		return notOurs, err
+		return notClaimed, err
 	}
 	code, err := runScript(ctx, session, sb, claimScript)
 	if err != nil {
-		return notOurs, err
+		return notClaimed, err
 	}
 	switch code {
 	case 0:
-		return ours, nil
+		return claimed, nil
 	case 3:
 		return abandoned, nil
 	}
-	return notOurs, nil
+	return notClaimed, nil
 }
 
-// markReady marks a sandbox as ready that is new or taken by this process.
+// markReady marks a sandbox as ready. The sandbox is new, or this process has taken it.
 func (p *Pool) markReady(ctx context.Context, sb *sandbox.Sandbox) error {
 	session := sb.CurrentSession()
 	if session == nil {
@@ -114,7 +114,7 @@ func (p *Pool) markReady(ctx context.Context, sb *sandbox.Sandbox) error {
 		}
 		return err
 	}
-	code, err := runScript(ctx, session, sb, offerScript)
+	code, err := runScript(ctx, session, sb, readyScript)
 	if err == nil && code != 0 {
 		err = fmt.Errorf("pool: %q can't be marked as ready: exit code %d", sb.Name(), code)
 	}

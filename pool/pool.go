@@ -1,5 +1,5 @@
-// Package pool keeps sandboxes ready. A program that needs one waits for a request
-// instead of a start and its preparation.
+// Package pool keeps sandboxes ready. A program that needs one waits for one or two
+// requests, not until a sandbox has started and is prepared.
 //
 //	p, err := pool.New(ctx, client, pool.Options{Name: "agents", Version: "7", Size: 10, Warm: …})
 //	…
@@ -19,8 +19,8 @@
 // # Processes
 //
 // Any number of processes may keep pools of the same name. A process takes a sandbox
-// by creating or renaming a directory in it, which succeeds once. Any other attempt
-// fails and takes another sandbox. The directory is in .sandbox-pool-NAME, in the
+// by creating or renaming a directory in it, which succeeds only once. A process whose
+// attempt fails takes another sandbox. The directory is in .sandbox-pool-NAME, in the
 // working directory.
 //
 // # Crashes
@@ -28,7 +28,8 @@
 // A running sandbox of a pool has a timeout of [Options].Lease, which the pool
 // extends as long as its process lives, also while the sandbox is taken. When a
 // process is killed, another pool of that name adopts its ready sandboxes once their
-// time runs low. The sandboxes that it had taken or was creating time out.
+// time runs low. The sandboxes that the killed process had taken or was creating time
+// out.
 //
 // A sandbox that has timed out or was stopped is abandoned, and any pool of the name
 // deletes it. Use [Box.Keep] for a sandbox that is to outlive its process or to be
@@ -128,7 +129,8 @@ func (o Options) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) }
 // minLease is the shortest lease that a busy machine can extend in time.
 const minLease = 4 * time.Second
 
-func (o *Options) complete() error {
+// validate checks the options and sets their defaults.
+func (o *Options) validate() error {
 	switch {
 	case o.Name == "" || len(o.Name) > 64 || strings.Trim(strings.ToLower(o.Name), "abcdefghijklmnopqrstuvwxyz0123456789-_") != "":
 		return entry.Invalid("pool", "Options.Name", "%q; want 1 to 64 letters, digits, - and _", o.Name)
@@ -202,7 +204,7 @@ type Pool struct {
 	retryAt      time.Time // earliest creation after a failure
 	failures     int       // consecutive
 	ready        []*member
-	trying       map[string]bool             // names of sandboxes that Take is claiming
+	claiming     map[string]bool             // names of sandboxes that Take is claiming
 	extended     map[string]*sandbox.Sandbox // sandboxes that the pool keeps running, by name
 	taken        map[string]bool             // names of sandboxes not yet returned, deleted or kept
 	lost         map[string]bool             // names of taken sandboxes that have stopped
@@ -224,7 +226,7 @@ func New(ctx context.Context, client *sandbox.Client, opts Options) (*Pool, erro
 	if err := entry.Check(ctx, true, "pool", ""); err != nil {
 		return nil, err
 	}
-	if err := opts.complete(); err != nil {
+	if err := opts.validate(); err != nil {
 		return nil, err
 	}
 	if client == nil {
@@ -235,7 +237,7 @@ func New(ctx context.Context, client *sandbox.Client, opts Options) (*Pool, erro
 	}
 	p := &Pool{
 		client: client, opts: opts, wake: make(chan struct{}, 1), closing: make(chan struct{}), freed: make(chan struct{}),
-		trying: map[string]bool{}, extended: map[string]*sandbox.Sandbox{}, suspects: map[string]bool{},
+		claiming: map[string]bool{}, extended: map[string]*sandbox.Sandbox{}, suspects: map[string]bool{},
 		taken: map[string]bool{}, lost: map[string]bool{}, prefix: opts.Name + "-" + opts.version() + "-",
 	}
 	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -278,7 +280,7 @@ func (p *Pool) Drain(ctx context.Context) error {
 	}
 	p.mu.Lock()
 	p.closed = true
-	p.ready = nil // the listing below has them
+	p.ready = nil // the listing below contains them
 	p.mu.Unlock()
 	p.wakeWaiters()
 	for {

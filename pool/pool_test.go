@@ -290,7 +290,8 @@ func inBubble(t *testing.T, test func(t *testing.T, srv *sandboxtest.Server, net
 	})
 }
 
-// readBody returns the body of a request, which can still be sent.
+// readBody returns the body of a request, and replaces it so that the request can still be
+// sent.
 func readBody(r *http.Request) ([]byte, error) {
 	if r.Body == nil {
 		return nil, nil
@@ -350,8 +351,8 @@ func TestHostileSandbox(t *testing.T) {
 	}
 }
 
-// TestKeptAlive: a sandbox that is ready, taken or being created outlives its lease. A
-// sandbox that has left the pool is not deleted by it.
+// TestKeptAlive: a sandbox that is ready, taken or being created outlives its lease. The
+// pool does not delete a sandbox that has left it.
 func TestKeptAlive(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, srv *sandboxtest.Server, network http.RoundTripper) {
@@ -402,16 +403,16 @@ func TestMaxAgeByServiceClock(t *testing.T) {
 		defer func() { assert.NoError(t, box.Delete(t.Context())) }()
 		return box.Name()
 	}
-	ready := names(t, srv.Client())
+	ready := sandboxNames(t, srv.Client())
 	srv.Advance(19 * time.Hour)
 	assert.Equal(t, ready, []string{take()})
 	waitReady(t, p, 1)
-	ready = names(t, srv.Client())
+	ready = sandboxNames(t, srv.Client())
 	srv.Advance(21 * time.Hour)
 	assert.NotContains(t, ready, take())
 }
 
-func names(t *testing.T, c *sandbox.Client) (list []string) {
+func sandboxNames(t *testing.T, c *sandbox.Client) (list []string) {
 	t.Helper()
 	for info, err := range c.List(t.Context(), nil) {
 		require.NoError(t, err)
@@ -436,7 +437,7 @@ func TestDeployment(t *testing.T) {
 				before, err := pool.New(t.Context(), c, opts[0])
 				require.NoError(t, err)
 				waitReady(t, before, 1)
-				old := names(t, c)
+				old := sandboxNames(t, c)
 				time.Sleep(time.Second) // creation times have a resolution of a second
 				after := openPool(t, clientOver(t, srv, network), opts[1])
 				box, err := after.Take(t.Context(), "")
@@ -444,7 +445,7 @@ func TestDeployment(t *testing.T) {
 				assert.NotContains(t, old, box.Name())
 				require.NoError(t, box.Delete(t.Context()))
 				require.NoError(t, before.Close(t.Context()))
-				require.Eventually(t, func() bool { return !slices.Contains(names(t, c), old[0]) }, patience, 10*time.Millisecond)
+				require.Eventually(t, func() bool { return !slices.Contains(sandboxNames(t, c), old[0]) }, patience, 10*time.Millisecond)
 
 				same, err := pool.New(t.Context(), c, opts[1])
 				require.NoError(t, err)
@@ -546,7 +547,7 @@ func TestWrongDate(t *testing.T) {
 		case stopped:
 			dates = dates[:2]
 		default:
-			dates = dates[:1] // one that runs is only treated as too old
+			dates = dates[:1] // a running sandbox can only be treated as too old
 		}
 		for _, wrong := range dates {
 			t.Run(fmt.Sprintf("%v/%v", stopped, wrong), func(t *testing.T) {
@@ -570,9 +571,9 @@ func TestWrongDate(t *testing.T) {
 						_, err = sb.Stop(t.Context(), nil)
 						require.NoError(t, err)
 					}
-					before := names(t, c)
-					time.Sleep(2 * time.Minute) // three sweeps
-					assert.Subset(t, names(t, c), before)
+					before := sandboxNames(t, c)
+					time.Sleep(2 * time.Minute) // long enough for three sweeps
+					assert.Subset(t, sandboxNames(t, c), before)
 					box, err := p.Take(t.Context(), "")
 					require.NoError(t, err)
 					assert.Contains(t, before, box.Name(), "a ready one is taken")
@@ -617,7 +618,7 @@ func TestReplacedWhileDeleting(t *testing.T) {
 		})
 		openPool(t, clientOver(t, srv, gate), pool.Options{Name: "swapped", Version: "1", Stopped: true})
 		sb := <-replaced
-		time.Sleep(time.Minute) // a sweep
+		time.Sleep(time.Minute) // long enough for a sweep
 		assert.NoError(t, sb.Refresh(t.Context()))
 		require.NoError(t, sb.Delete(t.Context(), nil))
 	})
@@ -634,7 +635,7 @@ func TestAbandoned(t *testing.T) {
 	box, err := first.Take(t.Context(), "")
 	require.NoError(t, err)
 	require.NoError(t, first.Close(t.Context()))
-	for _, name := range names(t, srv.Client()) {
+	for _, name := range sandboxNames(t, srv.Client()) {
 		if name != box.Name() {
 			require.NoError(t, srv.Client().Delete(t.Context(), name, nil))
 		}
@@ -646,7 +647,7 @@ func TestAbandoned(t *testing.T) {
 	next, err := second.Take(t.Context(), "")
 	require.NoError(t, err)
 	assert.NotEqual(t, box.Name(), next.Name())
-	assert.NotContains(t, names(t, srv.Client()), box.Name())
+	assert.NotContains(t, sandboxNames(t, srv.Client()), box.Name())
 	require.NoError(t, next.Delete(t.Context()))
 }
 
@@ -669,8 +670,8 @@ func TestClosed(t *testing.T) {
 	require.NoError(t, box.Delete(t.Context()))
 }
 
-// TestRefillUnderLimits: the rate limit refuses at most one request while a pool is
-// filled that is larger than the limit.
+// TestRefillUnderLimits: while a pool with more sandboxes than the rate limit is filled, the
+// limit refuses at most one request.
 func TestRefillUnderLimits(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "waits for the periods of rate limits")

@@ -46,7 +46,7 @@ func (p *Pool) Take(ctx context.Context, key string) (*Box, error) {
 	return &Box{Sandbox: sb, Key: key, p: p}, nil
 }
 
-// take is Take, and reports whether the sandbox was ready.
+// take implements Take. It also reports whether the sandbox was ready.
 func (p *Pool) take(ctx context.Context) (sb *sandbox.Sandbox, ready bool, err error) {
 	for {
 		m, err := p.reserve(ctx)
@@ -65,7 +65,7 @@ func (p *Pool) take(ctx context.Context) (sb *sandbox.Sandbox, ready bool, err e
 		p.mu.Lock()
 		p.taking--
 		if m != nil {
-			delete(p.trying, m.name)
+			delete(p.claiming, m.name)
 		}
 		if sb != nil && err == nil {
 			p.taken[sb.Name()] = true
@@ -93,15 +93,15 @@ func (p *Pool) reserve(ctx context.Context) (*member, error) {
 			return nil, ErrClosed
 		}
 		for len(p.ready) > 0 {
-			i := 0 // the oldest; a random one if all processes choose from the same ones
-			if p.opts.Stopped {
+			i := 0              // the oldest
+			if p.opts.Stopped { // choose at random, because all processes choose from the same sandboxes
 				i = rand.IntN(len(p.ready))
 			}
 			m := p.ready[i]
 			p.ready = slices.Delete(p.ready, i, i+1)
 			if p.client.Age(m.created) < p.opts.MaxAge {
 				p.taking++
-				p.trying[m.name] = true
+				p.claiming[m.name] = true
 				p.mu.Unlock()
 				return m, nil
 			}
@@ -116,7 +116,7 @@ func (p *Pool) reserve(ctx context.Context) (*member, error) {
 		}
 		freed := p.freed
 		p.mu.Unlock()
-		if first { // the handle of a taken sandbox may already know that it has stopped
+		if first { // a taken sandbox may have stopped, which makes room
 			p.runIfOpen(p.extendAll)
 		}
 		select {
@@ -154,7 +154,7 @@ func (p *Pool) claim(ctx context.Context, m *member) (*sandbox.Sandbox, error) {
 	if p.opts.Stopped {
 		sb, err = p.client.Get(ctx, m.name, nil) // resumes it
 	}
-	state := notOurs
+	state := notClaimed
 	if err == nil {
 		state, err = p.claimMark(ctx, sb)
 	}
@@ -170,7 +170,7 @@ func (p *Pool) claim(ctx context.Context, m *member) (*sandbox.Sandbox, error) {
 			p.event("unusable", m.name, err)
 		}
 		return nil, nil
-	case state == notOurs:
+	case state == notClaimed:
 		p.setSuspect(m.name)
 		p.event("already taken", m.name, nil)
 		return nil, nil
@@ -199,11 +199,11 @@ func (p *Pool) check(ctx context.Context, sb *sandbox.Sandbox) error {
 	return err
 }
 
-// dropClaim deletes a sandbox after the claim of a canceled call, whose outcome is
-// unknown. If that call or another one has claimed it, the sandbox is deleted once no
-// process keeps it running.
+// dropClaim deletes a sandbox that a canceled call tried to claim, with unknown outcome. It
+// first claims the sandbox itself. If it can't, because that call or another one has claimed
+// the sandbox, the sandbox is deleted once no process keeps it running.
 func (p *Pool) dropClaim(sb *sandbox.Sandbox) {
-	if state, err := p.claimMark(p.ctx, sb); err != nil || state == notOurs {
+	if state, err := p.claimMark(p.ctx, sb); err != nil || state == notClaimed {
 		p.setSuspect(sb.Name())
 		return
 	}

@@ -109,7 +109,7 @@ func (p *Pool) makeAvailable(ctx context.Context, sb *sandbox.Sandbox) error {
 	return nil
 }
 
-// timeLeft returns the time left by the service's clock. This machine's may differ.
+// timeLeft returns how much time a session has left, as measured by the service's clock.
 func timeLeft(sb *sandbox.Sandbox) time.Duration {
 	cur := sb.CurrentSession()
 	if cur == nil {
@@ -121,7 +121,7 @@ func timeLeft(sb *sandbox.Sandbox) time.Duration {
 // extendAll extends the running sandboxes whose time runs low.
 func (p *Pool) extendAll() {
 	if !p.extending.CompareAndSwap(false, true) {
-		return // each call that waits at Max starts one
+		return // it already runs, because each Take that waits at Max starts it
 	}
 	defer p.extending.Store(false)
 	p.mu.Lock()
@@ -166,7 +166,7 @@ func (p *Pool) recordExtension(sb *sandbox.Sandbox, err error) {
 // list returns all sandboxes of the pool.
 func (p *Pool) list(ctx context.Context) ([]sandbox.Info, error) {
 	infos, err := sandbox.Collect(p.client.List(ctx, &sandbox.ListOptions{Tags: map[string]string{Tag: p.opts.Name}, Limit: 50}))
-	// The pool may delete what this returns, so don't rely on the service's filter.
+	// The pool may delete these sandboxes, so don't rely on the service's filter.
 	return slices.DeleteFunc(infos, func(info sandbox.Info) bool { return info.Tags[Tag] != p.opts.Name }), err
 }
 
@@ -224,13 +224,13 @@ func (p *Pool) classify(infos []sandbox.Info) (adopt, abandoned []sandbox.Info) 
 		age := p.client.Age(info.CreatedAt)
 		other := !p.isOwnVersion(info.Name)
 		switch {
-		case p.extended[info.Name] != nil && !p.lost[info.Name], p.trying[info.Name]: // in use by this process
+		case p.extended[info.Name] != nil && !p.lost[info.Name], p.claiming[info.Name]: // in use by this process
 		case isRunning(info.Status):
 			if !p.opts.Stopped && !suspect && !other && -p.client.Age(info.ExpiresAt) < p.opts.Lease*3/8 {
 				adopt = append(adopt, info)
 			}
 		case !p.opts.Stopped && p.client.Age(info.StatusUpdatedAt) > p.opts.Lease/4,
-			p.opts.Stopped && age > p.opts.MaxAge+p.opts.Lease,               // one that was taken at MaxAge is running by now
+			p.opts.Stopped && age > p.opts.MaxAge+p.opts.Lease,               // too old; a Take that began before MaxAge would have started it by now
 			p.opts.Stopped && other && info.CreatedAt.Before(p.firstCreated): // a younger one belongs to a newer deployment
 			abandoned = append(abandoned, info)
 		case p.opts.Stopped && !other && age < p.opts.MaxAge:
@@ -279,7 +279,7 @@ func (p *Pool) adopt(ctx context.Context, info sandbox.Info) {
 func (p *Pool) deleteUnclaimed(ctx context.Context, m *member, why string) (deleted bool, err error) {
 	sb := m.sb
 	if sb != nil {
-		if state, err := p.claimMark(ctx, sb); err == nil && state == notOurs {
+		if state, err := p.claimMark(ctx, sb); err == nil && state == notClaimed {
 			return false, nil
 		}
 	} else {
