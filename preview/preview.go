@@ -33,7 +33,7 @@ type Options struct {
 	// Idle extends the session's timeout while requests are in flight, and for
 	// this long after the last one. Zero leaves the timeout alone.
 	Idle time.Duration
-	// Base sends the requests, which carry none of this package's credentials.
+	// Base sends the requests. They contain no credentials of the sandbox's client.
 	// Nil means a copy of [http.DefaultTransport].
 	Base http.RoundTripper
 	// Start starts the server. It is called, after the hooks, when nothing listens on
@@ -60,9 +60,9 @@ type Options struct {
 // 502 is returned unchanged.
 //
 // With Idle, a goroutine extends the session until no request has been in flight for that
-// long, or until CloseIdleConnections is called while none is. A request is in flight
-// until its response's body is closed. A body that is never closed keeps the session and
-// the goroutine alive.
+// long. CloseIdleConnections ends it earlier, if no request is in flight. A request is in
+// flight until its response's body is closed. A body that is never closed keeps the session
+// and the goroutine alive.
 func Transport(sb *sandbox.Sandbox, port int, opts *Options) http.RoundTripper {
 	return newTransport(sb, port, opts)
 }
@@ -89,13 +89,13 @@ func newTransport(sb *sandbox.Sandbox, port int, opts *Options) *portTransport {
 // ReverseProxy returns a handler that forwards requests to the server at an exposed port
 // with [Transport]. A request resumes a stopped sandbox.
 //
-// The server sees the platform's address as its own; visitors see the proxy's. The proxy
-// translates: Origin and Referer of the server's pages arrive with the platform's
-// address, and Location and Content-Location leave as paths. Cookies lose their Domain
-// and apply to the visitor's host only. The visitor's address, host and scheme are in
-// X-Original-For, X-Original-Host and X-Original-Proto, because the platform sets the
-// X-Forwarded headers itself. Behind a load balancer, put a handler in front that sets the
-// request's RemoteAddr.
+// The server knows itself by the platform's address, but visitors use the proxy's. The
+// proxy therefore translates addresses. In requests from the server's pages, Origin and
+// Referer get the platform's address. In responses, Location and Content-Location become
+// paths, and cookies lose their Domain and apply to the visitor's host only. The visitor's
+// address, host and scheme are in X-Original-For, X-Original-Host and X-Original-Proto,
+// because the platform sets the X-Forwarded headers itself. Behind a load balancer, put a
+// handler in front that sets the request's RemoteAddr.
 //
 // The proxy removes Alt-Svc and the headers that tell a web server in front to serve a
 // local file, such as X-Accel-Redirect and X-Sendfile. A server may respond before it has
@@ -113,9 +113,9 @@ func newTransport(sb *sandbox.Sandbox, port int, opts *Options) *portTransport {
 func ReverseProxy(sb *sandbox.Sandbox, port int, opts *Options) *Proxy {
 	t := newTransport(sb, port, opts)
 	if base, ok := t.opts.Base.(*http.Transport); ok && (opts == nil || opts.Base == nil) {
-		base.DisableCompression = true // the visitor decides
+		base.DisableCompression = true // compress only if the visitor asks for it
 	}
-	v := visitors{t}
+	v := translatingTransport{t}
 	p := &Proxy{httputil.ReverseProxy{Transport: v, FlushInterval: -1, Rewrite: v.rewrite}}
 	p.ErrorHandler = func(w http.ResponseWriter, r *http.Request, err error) { writeError(w, r, err, logger(p)) }
 	return p
@@ -135,32 +135,32 @@ type portTransport struct {
 	opts Options
 	err  error // invalid arguments
 
-	// starting is full while Options.Start runs. It guards started, the time at which
+	// starting is full while Options.Start runs. It guards startedAt, the time at which
 	// Start last returned.
-	starting chan struct{}
-	started  time.Time
+	starting  chan struct{}
+	startedAt time.Time
 
-	mu       sync.Mutex
-	inFlight int
-	idle     *time.Timer
-	// stop ends the goroutine that extends the session. It is nil if there is none.
-	stop context.CancelFunc
-	// resumed is when the API last confirmed that the sandbox runs.
-	resumed time.Time
+	mu        sync.Mutex
+	inFlight  int
+	idleTimer *time.Timer
+	// stopExtending ends the goroutine that extends the session. It is nil if there is none.
+	stopExtending context.CancelFunc
+	// resumedAt is when the API last confirmed that the sandbox runs.
+	resumedAt time.Time
 }
 
 func (t *portTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, end := observe.Start(req.Context(), t.sb.Observer(), observe.Event{Kind: observe.Visit, Sandbox: t.sb.Name(), Method: req.Method})
-	why := ""
+	cause := ""
 	req = req.WithContext(ctx)
 	body := &replayBody{reading: make(chan struct{}, 1)}
 	if req.Body != nil && req.Body != http.NoBody {
 		body.src = req.Body
 	}
-	resp, err := t.roundTrip(req, body, &why)
+	resp, err := t.roundTrip(req, body, &cause)
 	body.finish(err != nil)
 	end(err, func(e *observe.Event) {
-		if e.Cause = why; err == nil {
+		if e.Cause = cause; err == nil {
 			e.Status = resp.StatusCode
 		}
 	})
@@ -170,7 +170,8 @@ func (t *portTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// roundTrip sets cause if the request had to wait.
+// roundTrip retries a request while the edge refuses it. It sets cause if the request had to
+// wait.
 func (t *portTransport) roundTrip(req *http.Request, body *replayBody, cause *string) (*http.Response, error) {
 	if t.err != nil {
 		return nil, t.err
@@ -219,14 +220,14 @@ func (t *portTransport) sandboxError(ctx context.Context, err error) error {
 	return err
 }
 
-// resume resumes the sandbox and sets t.resumed.
+// resume resumes the sandbox and sets t.resumedAt.
 func (t *portTransport) resume(ctx context.Context) error {
 	if err := t.sb.Resume(ctx); err != nil {
 		return err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.resumed = time.Now()
+	t.resumedAt = time.Now()
 	return nil
 }
 
@@ -235,11 +236,11 @@ func (t *portTransport) resume(ctx context.Context) error {
 // visitors use up the account's rate limit.
 const maxPause = 2 * time.Second
 
-// needsResume reports whether the API has to be asked whether the sandbox runs.
+// needsResume reports whether it is time to ask the API again if the sandbox runs.
 func (t *portTransport) needsResume() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return time.Since(t.resumed) >= maxPause
+	return time.Since(t.resumedAt) >= maxPause
 }
 
 // send makes one attempt. The error is an *edge.Error if the edge has refused it.
@@ -281,9 +282,9 @@ func (t *portTransport) send(req *http.Request, body *replayBody) (*http.Respons
 	return resp, nil
 }
 
-// prepareRetry handles the refusal of the attempt that was sent at the time sent. It
-// resumes the sandbox, starts the server, or waits. An error means that there is no other
-// attempt.
+// prepareRetry handles the edge's refusal of an attempt that was made at the time sent. It
+// resumes the sandbox or starts the server if necessary, and waits. After an error the
+// caller must not retry.
 func (t *portTransport) prepareRetry(ctx context.Context, refused *edge.Error, sent, giveUp time.Time, first bool, pause time.Duration, body *replayBody) error {
 	if body.isTruncated() {
 		return fmt.Errorf("%w; the request's body is too large to be sent again", refused)
@@ -313,8 +314,8 @@ func (t *portTransport) prepareRetry(ctx context.Context, refused *edge.Error, s
 	return nil
 }
 
-// callStart calls Options.Start. It does nothing if Start has just returned, or has
-// returned since the refused attempt was sent: the refusal is older than the server.
+// callStart calls Options.Start. It does nothing if Start has just returned, or if Start has
+// returned after the refused attempt was sent, because the next attempt may then succeed.
 func (t *portTransport) callStart(ctx context.Context, sent time.Time) error {
 	select {
 	case t.starting <- struct{}{}:
@@ -322,13 +323,13 @@ func (t *portTransport) callStart(ctx context.Context, sent time.Time) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if !t.started.Before(sent) || time.Since(t.started) < maxPause {
+	if !t.startedAt.Before(sent) || time.Since(t.startedAt) < maxPause {
 		return nil
 	}
 	if err := t.opts.Start(ctx, t.sb); err != nil {
 		return err
 	}
-	t.started = time.Now()
+	t.startedAt = time.Now()
 	return nil
 }
 
@@ -340,12 +341,12 @@ func (t *portTransport) trackRequest() (release func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.inFlight++
-	if t.idle != nil {
-		t.idle.Stop()
+	if t.idleTimer != nil {
+		t.idleTimer.Stop()
 	}
-	if t.stop == nil {
+	if t.stopExtending == nil {
 		ctx, cancel := context.WithCancel(context.Background())
-		t.stop = cancel
+		t.stopExtending = cancel
 		// KeepAlive returns early if the plan allows no further extension. The session
 		// then stops, and the next request resumes the sandbox.
 		go func() { _ = t.sb.KeepAlive(ctx, nil) }()
@@ -353,10 +354,10 @@ func (t *portTransport) trackRequest() (release func()) {
 	return sync.OnceFunc(func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if t.inFlight--; t.inFlight > 0 || t.stop == nil {
+		if t.inFlight--; t.inFlight > 0 || t.stopExtending == nil {
 			return
 		}
-		t.idle = time.AfterFunc(t.opts.Idle, t.stopIfIdle)
+		t.idleTimer = time.AfterFunc(t.opts.Idle, t.stopIfIdle)
 	})
 }
 
@@ -364,9 +365,9 @@ func (t *portTransport) trackRequest() (release func()) {
 func (t *portTransport) stopIfIdle() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.inFlight == 0 && t.stop != nil {
-		t.stop()
-		t.stop = nil
+	if t.inFlight == 0 && t.stopExtending != nil {
+		t.stopExtending()
+		t.stopExtending = nil
 	}
 }
 

@@ -168,7 +168,7 @@ func TestReverseProxyResumes(t *testing.T) {
 
 	_, err = sb.Stop(t.Context(), nil)
 	require.NoError(t, err)
-	other := httptest.NewServer(preview.ReverseProxy(sb, port, nil)) // the first has just resumed the sandbox
+	other := httptest.NewServer(preview.ReverseProxy(sb, port, nil)) // the first proxy has just resumed the sandbox, and waits before it does so again
 	defer other.Close()
 	conn, err := net.Dial("tcp", other.Listener.Addr().String())
 	require.NoError(t, err)
@@ -424,7 +424,7 @@ func TestStart(t *testing.T) {
 		resp, err := http.Get(address)
 		return err == nil && resp.Body.Close() == nil && resp.Header.Get("X-Vercel-Error") == "SANDBOX_NOT_LISTENING"
 	}, testkit.Patience, 5*time.Millisecond)
-	client.Transport = preview.Transport(sb, port, opts) // the first has just called Start
+	client.Transport = preview.Transport(sb, port, opts) // the first transport has just called Start, and waits before it does so again
 	var visitors sync.WaitGroup
 	for range 5 {
 		visitors.Go(func() { post("/200", "after", 200) })
@@ -434,8 +434,8 @@ func TestStart(t *testing.T) {
 	assert.Equal(t, []string{"before", "last", "after", "after", "after", "after", "after"}, app.bodies())
 }
 
-// TestStartOnce: a refusal of a request that was sent before the server's start does not
-// start it again, however late it arrives.
+// TestStartOnce: a request that was sent before the server started does not start it again,
+// even if its refusal arrives later.
 func TestStartOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var starts atomic.Int64

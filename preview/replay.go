@@ -23,7 +23,7 @@ type replayBody struct {
 
 	mu        sync.Mutex
 	kept      []byte
-	truncated bool  // kept is not all that was read
+	truncated bool  // kept does not contain all that was read
 	err       error // last error of src
 	current   *attemptBody
 	finished  bool // there is no further attempt
@@ -46,8 +46,8 @@ func (b *replayBody) isTruncated() bool {
 	return b.truncated
 }
 
-// finish closes the source: now after a failure, otherwise when net/http closes the
-// current reader.
+// finish is called after the last attempt. It closes the source after a failure. Otherwise
+// the source is closed when net/http closes the current reader.
 func (b *replayBody) finish(failed bool) {
 	if b.src == nil {
 		return

@@ -77,13 +77,13 @@ func (v *visitor) send(client *http.Client, req *http.Request) string {
 	if err != nil {
 		return "error"
 	}
-	return v.told(resp)
+	return v.describe(resp)
 }
 
-func (v *visitor) told(resp *http.Response) string {
+func (v *visitor) describe(resp *http.Response) string {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if len(resp.Trailer) > 0 { // HTTP/1 has no length then
+	if len(resp.Trailer) > 0 { // a response over HTTP/1 has no length then
 		resp.ContentLength = -1
 		resp.Header.Del("Content-Length")
 	}
@@ -125,7 +125,7 @@ func (v *visitor) exchange(address, text string) string {
 	if err != nil {
 		return "error"
 	}
-	return v.told(resp)
+	return v.describe(resp)
 }
 
 func (v *visitor) site() string { return strings.TrimPrefix(v.url, "http://") }
@@ -451,10 +451,10 @@ func TestReverseProxyTransparent(t *testing.T) {
 		tr2 := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true} //nolint:gosec // a test's own server
 		defer tr2.CloseIdleConnections()
 		tr.DisableCompression = true
-		stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		noRedirect := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 		v := &visitor{
 			t: t, url: front.URL, raw: rawFront.Listener.Addr().String(), h2url: front2.URL, normalize: strings.NewReplacer(same...),
-			client: &http.Client{Transport: tr, CheckRedirect: stay}, h2: &http.Client{Transport: tr2, CheckRedirect: stay},
+			client: &http.Client{Transport: tr, CheckRedirect: noRedirect}, h2: &http.Client{Transport: tr2, CheckRedirect: noRedirect},
 		}
 		if direct {
 			v.url, v.raw, v.h2url = "http://"+own, raw, direct2.URL
@@ -571,7 +571,7 @@ func showSite() http.Handler {
 	})
 	mux.HandleFunc("/duplex", func(w http.ResponseWriter, r *http.Request) {
 		c, buf := http.NewResponseController(w), make([]byte, 32<<10)
-		_ = c.EnableFullDuplex() // HTTP/2 is
+		_ = c.EnableFullDuplex() // for HTTP/1; HTTP/2 always allows it
 		for err := c.Flush(); err == nil; {
 			var n int
 			n, err = r.Body.Read(buf)
@@ -641,7 +641,7 @@ func showSite() http.Handler {
 		_, _ = io.Copy(conn, rw)
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { echo(w, r, false) })
-	// The mux would clean paths, and Go's server decides by itself that /a and //a are two.
+	// Don't serve with the mux itself, which redirects paths that are not clean.
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h, pattern := mux.Handler(&http.Request{Method: r.Method, Host: r.Host, URL: &url.URL{Path: r.URL.Path}}); pattern != "/" {
 			h.ServeHTTP(w, r)

@@ -19,9 +19,9 @@ import (
 	"github.com/go-vercel/sandbox/internal/relay"
 )
 
-// visitors is a portTransport that translates addresses. Visitors see another address of
-// the server than the server itself.
-type visitors struct{ *portTransport }
+// translatingTransport is a portTransport that translates addresses, because the server and
+// its visitors know it by different ones.
+type translatingTransport struct{ *portTransport }
 
 // The edge overwrites X-Forwarded-For and related headers with what it sees.
 const (
@@ -30,8 +30,8 @@ const (
 	originalProto = "X-Original-Proto"
 )
 
-// rewrite turns the visitor's request into the one for the server.
-func (v visitors) rewrite(r *httputil.ProxyRequest) {
+// rewrite changes a visitor's request for the server.
+func (v translatingTransport) rewrite(r *httputil.ProxyRequest) {
 	relay.Pass(r.In, r.Out)
 	r.Out.URL.Scheme, r.Out.URL.Host = "http", "sandbox"
 	r.Out.Host = ""
@@ -58,7 +58,7 @@ func (v visitors) rewrite(r *httputil.ProxyRequest) {
 }
 
 // address returns the server's own address; nil if it has none.
-func (v visitors) address() *url.URL {
+func (v translatingTransport) address() *url.URL {
 	address, err := v.sb.URL(v.port)
 	if err != nil {
 		return nil
@@ -70,7 +70,7 @@ func (v visitors) address() *url.URL {
 	return own
 }
 
-func (v visitors) RoundTrip(req *http.Request) (*http.Response, error) {
+func (v translatingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := v.portTransport.RoundTrip(req)
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (v visitors) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // relative returns the path of an address of the server, and other addresses unchanged.
-func (v visitors) relative(value string, own *url.URL) string {
+func (v translatingTransport) relative(value string, own *url.URL) string {
 	host, rest := cutOrigin(value)
 	if host == "" || own == nil {
 		return value
@@ -132,7 +132,7 @@ func cutOrigin(address string) (host, rest string) {
 }
 
 // withoutDomain removes the Domain attribute of a cookie, so that it applies only to the
-// host that the visitor asked. The server's Domain is wrong here, or covers other hosts.
+// host that the visitor asked. The Domain is that of another host, or covers other hosts too.
 func withoutDomain(cookie string) string {
 	parts := strings.Split(cookie, ";")
 	kept := parts[:1]

@@ -29,7 +29,7 @@ func TestRelative(t *testing.T) {
 		"https://web.example@evil.test/a":     "https://web.example@evil.test/a",
 		`https://web.example/\/\evil.test/..`: `/./\/\evil.test/..`,
 	} {
-		assert.Equal(t, want, visitors{&portTransport{port: 3000}}.relative(value, own), value)
+		assert.Equal(t, want, translatingTransport{&portTransport{port: 3000}}.relative(value, own), value)
 	}
 }
 
