@@ -42,12 +42,12 @@ func (h *HeadTail) Write(p []byte) (int, error) {
 	return written, nil
 }
 
-// appendEnd appends p to data, of which only the last most bytes count. The result may be
-// up to twice as long.
-func appendEnd(data, p []byte, most int) []byte {
-	p = p[max(len(p)-most, 0):]
-	// Moving bytes only once per most bytes of input keeps the cost constant per byte.
-	if extra := len(data) + len(p) - most; extra > most {
+// appendEnd appends p to data and keeps the last size bytes. The result may contain up to size
+// bytes before them.
+func appendEnd(data, p []byte, size int) []byte {
+	p = p[max(len(p)-size, 0):]
+	// Moving bytes only after another size bytes of input keeps the cost constant per byte.
+	if extra := len(data) + len(p) - size; extra > size {
 		data = data[:copy(data, data[extra:])]
 	}
 	return append(data, p...)

@@ -67,7 +67,7 @@ func (w *prefixWriter) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// writeLine writes the unfinished line and its end.
+// writeLine writes the prefix, the unfinished line, end, and a newline.
 func (w *prefixWriter) writeLine(end []byte) error {
 	l := w.lines
 	l.mu.Lock()

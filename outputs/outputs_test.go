@@ -115,13 +115,13 @@ func TestTailMemory(t *testing.T) {
 // shortWriter is a writer that accepts a limited number of bytes, with or without an error.
 type shortWriter struct {
 	strings.Builder
-	left int
-	err  error
+	remaining int
+	err       error
 }
 
 func (s *shortWriter) Write(p []byte) (int, error) {
-	n, _ := s.Builder.Write(p[:min(len(p), s.left)])
-	if s.left -= n; n < len(p) {
+	n, _ := s.Builder.Write(p[:min(len(p), s.remaining)])
+	if s.remaining -= n; n < len(p) {
 		return n, s.err
 	}
 	return n, nil
@@ -157,13 +157,13 @@ func TestLimit(t *testing.T) {
 	assert.NoError(t, err, "exactly the limit")
 
 	full := errors.New("disk full")
-	n, err := outputs.Limit(&shortWriter{left: 2, err: full}, 5).Write([]byte("abc"))
+	n, err := outputs.Limit(&shortWriter{remaining: 2, err: full}, 5).Write([]byte("abc"))
 	assert.Equal(t, 2, n)
 	assert.ErrorIs(t, err, full)
-	n, err = outputs.Limit(&shortWriter{left: 2}, 2).Write([]byte("abc"))
+	n, err = outputs.Limit(&shortWriter{remaining: 2}, 2).Write([]byte("abc"))
 	assert.Equal(t, 2, n)
 	assert.ErrorIs(t, err, outputs.ErrLimit)
-	n, err = outputs.Limit(&shortWriter{left: 1}, 2).Write([]byte("abc"))
+	n, err = outputs.Limit(&shortWriter{remaining: 1}, 2).Write([]byte("abc"))
 	assert.Equal(t, 1, n)
 	assert.ErrorIs(t, err, io.ErrShortWrite)
 }
@@ -248,7 +248,7 @@ func TestLinesError(t *testing.T) {
 	t.Parallel()
 	full := errors.New("disk full")
 	for _, err := range []error{full, io.ErrShortWrite} {
-		under := &shortWriter{left: 6}
+		under := &shortWriter{remaining: 6}
 		if err == full {
 			under.err = full
 		}

@@ -381,8 +381,8 @@ func TestShellCloseIsBounded(t *testing.T) {
 	}
 }
 
-// TestShellPings: a connection to a silent peer is lost, which is an error. A connection
-// whose output waits to be read is kept.
+// TestShellPings: a connection to a silent peer ends with an error. A connection whose output
+// waits to be read is kept.
 func TestShellPings(t *testing.T) {
 	const interval = 20 * time.Second
 	t.Run("silent", func(t *testing.T) {

@@ -48,8 +48,9 @@ func (o ShellOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o)
 const (
 	defaultCols, defaultRows = 80, 24
 	// pingInterval is the interval of pings. If the other end neither responds to two pings
-	// nor sends anything within another two intervals, the connection is lost. It is kept if
-	// more input is in flight than a terminal buffers, because the program may be slow to read.
+	// nor sends anything within another two intervals, the connection is lost. There is an
+	// exception: the connection is kept if more input is in flight than a terminal buffers,
+	// because the program may be slow to read.
 	pingInterval = 20 * time.Second
 )
 

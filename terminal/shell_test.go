@@ -268,7 +268,7 @@ func TestShellOutputWhole(t *testing.T) {
 }
 
 // TestShellEnds: the end of the context and Close close the terminal, the program receives
-// SIGHUP, and the error tells which of them it was.
+// SIGHUP, and the error shows the cause.
 func TestShellEnds(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.LightStart(t, nil)

@@ -28,10 +28,10 @@ import (
 // streams of the process.
 type Options struct {
 	// Stdin is the program's input. Nil means [os.Stdin]. A terminal is put into raw
-	// mode. At the end of any other file, Attach sends Ctrl-D: once, or twice if the file
-	// does not end in a newline, because the first one then only ends the line. It repeats
-	// that every second until the program ends, because a program that does not read yet
-	// may miss it. A program that continues to read gets EOF again.
+	// mode. At the end of any other file, Attach sends Ctrl-D. If the file does not end in
+	// a newline, it sends Ctrl-D twice, because the first one only ends the line. It
+	// repeats Ctrl-D every second until the program ends, because a program that does not
+	// read yet may miss it. A program that continues to read gets EOF again.
 	Stdin *os.File
 	// Stdout receives the output. Nil means [os.Stdout]. The window's size is that of
 	// Stdout, or of Stdin if Stdout is not a terminal.
@@ -128,7 +128,7 @@ func attach(ctx context.Context, sh *Shell, opts *Options) (exitCode int, err er
 	programEnded := false
 	defer func() {
 		if !programEnded {
-			reset(o.Stdout)
+			resetScreen(o.Stdout)
 		}
 		if restoreErr := restore(); restoreErr != nil {
 			err = errors.Join(err, fmt.Errorf("terminal: %w", restoreErr))
@@ -219,7 +219,7 @@ func sendFile(ctx context.Context, sh io.Writer, file io.Reader) {
 			return
 		}
 		eof = []byte{ctrlD}
-		if dst.last != '\n' { // a line editor has the line but not yet its newline
+		if dst.last != '\n' { // a line editor ignores Ctrl-D within a line, so end the line first
 			eof, dst.last = []byte{'\n', ctrlD}, '\n'
 		}
 		select {
@@ -303,9 +303,9 @@ func (s *screen) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// reset undoes what a program that did not end normally may have done to the terminal: the
+// resetScreen undoes what a program that did not end normally may have done to the terminal: the
 // alternate screen, a hidden cursor, mouse reports, bracketed paste, colors.
-func reset(stdout *os.File) {
+func resetScreen(stdout *os.File) {
 	if term.IsTerminal(int(stdout.Fd())) {
 		_, _ = io.WriteString(stdout, "\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1l\x1b>\x1b[0m\r\n")
 	}

@@ -178,7 +178,7 @@ func TestEndOfFile(t *testing.T) {
 	defer null.Close()
 	for i, in := range []string{"", "exit 3\n", "exit 4", "echo no newline"} {
 		for j, shell := range []*terminal.ShellOptions{nil, {Command: "bash", Args: []string{"--norc", "--noprofile", "-i"}}, {Command: "sh"}, {Command: "cat"}} {
-			if i != j && !needs.Slow() { // by day each input and each program once
+			if i != j && !needs.Slow() { // without SANDBOX_SLOW=1, test each input and each program once
 				continue
 			}
 			r, w, err := os.Pipe()

@@ -62,7 +62,7 @@ func (i *input) stop() {
 func (i *input) Read(p []byte) (int, error) {
 	fd, wake := int(i.file.Fd()), int(i.wake.Fd())
 	for {
-		ready, stopped, err := wait(fd, wake)
+		ready, stopped, err := waitReadable(fd, wake)
 		switch {
 		case err == unix.EINTR:
 			continue

@@ -4,8 +4,8 @@ package terminal
 
 import "golang.org/x/sys/unix"
 
-// wait waits until fd is readable or the other end of wake is closed.
-func wait(fd, wake int) (ready, stopped bool, err error) {
+// waitReadable waits until fd is readable or the other end of wake is closed.
+func waitReadable(fd, wake int) (ready, stopped bool, err error) {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(wake), Events: unix.POLLIN}}
 	if _, err := unix.Poll(fds, -1); err != nil {
 		return false, false, err

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wait waits until fd is readable or the other end of wake is closed. macOS's
+// waitReadable waits until fd is readable or the other end of wake is closed. macOS's
 // poll does not support terminals.
-func wait(fd, wake int) (ready, stopped bool, err error) {
+func waitReadable(fd, wake int) (ready, stopped bool, err error) {
 	if max(fd, wake) >= unix.FD_SETSIZE {
 		return false, false, errors.New("too many open files to wait for a key")
 	}

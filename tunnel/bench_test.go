@@ -109,7 +109,7 @@ func benchmarkForward(b *testing.B, h helpers, rtt time.Duration, way string) {
 		require.NoError(b, err)
 		require.EqualValues(b, size, n)
 	}
-	said := func(c io.Reader) {
+	awaitByte := func(c io.Reader) {
 		_, err := io.ReadFull(c, make([]byte, 1))
 		require.NoError(b, err)
 	}
@@ -125,8 +125,8 @@ func benchmarkForward(b *testing.B, h helpers, rtt time.Duration, way string) {
 			},
 		},
 		"up": {
-			tunnel:   func() { c := connect(); defer c.Close(); fill(c); said(c) },
-			terminal: func() { s := terminal("head -c %d >/dev/null; printf ."); defer s.Close(); fill(s); said(s) },
+			tunnel:   func() { c := connect(); defer c.Close(); fill(c); awaitByte(c) },
+			terminal: func() { s := terminal("head -c %d >/dev/null; printf ."); defer s.Close(); fill(s); awaitByte(s) },
 			file: func() {
 				f, err := sb.FS().Create(ctx, "file", nil)
 				require.NoError(b, err)

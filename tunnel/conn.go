@@ -41,16 +41,16 @@ type Conn struct {
 	gone        bool // the helper has closed or refused it
 	closed      bool
 	writeClosed bool // CloseWrite was called
-	// Notify Read and Write of changes.
+	// readable and writable wake Read and Write after a change.
 	readable, writable signal
 
 	in              bytes.Buffer
-	inErr           error // what Read returns after in
+	inErr           error // what Read returns when in is empty
 	allowed, window int   // bytes that the helper may still send, and the maximum of that
 	read            int   // bytes read since the last frameCredit
 
-	credit int // bytes that Write may still send
-	outErr error
+	credit int   // bytes that Write may still send
+	outErr error // what Write returns
 
 	readDeadline, writeDeadline deadline
 }
@@ -179,8 +179,8 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 }
 
-// grantLocked counts n bytes as read. Once they are a quarter of the window it grants
-// them to the helper again, and enlarges the window if there is room.
+// grantLocked counts n bytes as read. Once a quarter of the window was read, it allows the
+// helper to send that many more. It also enlarges the window if there is room.
 func (c *Conn) grantLocked(n int) {
 	if c.read += n; c.read < c.window/4 || c.inErr != nil {
 		return
@@ -243,7 +243,7 @@ func (c *Conn) write(p []byte) (int, error) {
 			c.credit += n
 			c.mu.Unlock()
 			if isClosed(c.link.done) {
-				c.fail(io.ErrClosedPipe) // keeps the error of the link if there is one
+				c.fail(io.ErrClosedPipe) // if the link failed, its error is already set and stays
 			}
 			continue
 		}
@@ -381,7 +381,7 @@ func (c *Conn) setDeadline(t time.Time, which func() *deadline) error {
 		return c.opError("set", net.ErrClosed)
 	}
 	which().set(t)
-	c.notifyAll() // Read and Write wait for the previous deadline
+	c.notifyAll() // Read and Write still wait for the previous deadline
 	return nil
 }
 
@@ -406,7 +406,7 @@ func (d *deadline) set(t time.Time) {
 	}
 }
 
-// done returns a channel that is closed when the deadline has passed; nil without one.
+// done returns a channel that is closed when the deadline has passed, or nil if none was set.
 func (d *deadline) done() <-chan struct{} { return d.expired }
 
 func isClosed(c <-chan struct{}) bool {

@@ -66,7 +66,7 @@ func TestDatabases(t *testing.T) {
 			script := func(text string, port int) []string {
 				return []string{"-c", db.begin + text, "sh", strconv.Itoa(port)}
 			}
-			there := func(text string) string {
+			runInSandbox := func(text string) string {
 				cmd := sb.CommandContext(t.Context(), "sh", script(text, port)...)
 				var failure bytes.Buffer
 				cmd.Stderr = &failure
@@ -76,7 +76,7 @@ func TestDatabases(t *testing.T) {
 			}
 			_, err := sb.StartCommand(t.Context(), "sh", script(db.server, port), nil)
 			require.NoError(t, err)
-			there(db.ready)
+			runInSandbox(db.ready)
 
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestDatabases(t *testing.T) {
 			defer forwarding.Wait()
 			defer l.Close()
 			forwarding.Go(func() { _ = Forward(t.Context(), l, sb, port, nil) }) // ends with l
-			here := func(text string) string {
+			runHere := func(text string) string {
 				cmd := exec.CommandContext(t.Context(), "sh", script(text, l.Addr().(*net.TCPAddr).Port)...)
 				var failure bytes.Buffer
 				cmd.Stderr, cmd.Dir = &failure, t.TempDir()
@@ -93,15 +93,15 @@ func TestDatabases(t *testing.T) {
 				return string(out)
 			}
 			for _, client := range db.clients {
-				beside, through := there(client.script), here(client.script)
+				direct, through := runInSandbox(client.script), runHere(client.script)
 				if client.figure == "" {
-					assert.Equal(t, beside, through, client.script)
+					assert.Equal(t, direct, through, client.script)
 					continue
 				}
 				figure := regexp.MustCompile(client.figure)
-				require.Regexp(t, figure, beside)
+				require.Regexp(t, figure, direct)
 				require.Regexp(t, figure, through)
-				t.Logf("%s: %s/s on loopback, %s/s through a tunnel", client.script, figure.FindStringSubmatch(beside)[1], figure.FindStringSubmatch(through)[1])
+				t.Logf("%s: %s/s on loopback, %s/s through a tunnel", client.script, figure.FindStringSubmatch(direct)[1], figure.FindStringSubmatch(through)[1])
 			}
 		})
 	}

@@ -92,7 +92,7 @@ func NewDialer(sb *sandbox.Sandbox) *Dialer {
 }
 
 func newDialer(sb *sandbox.Sandbox, h helpers) *Dialer {
-	keep := func(ctx context.Context) { _ = sb.KeepAlive(ctx, nil) } // an event reports it if the plan allows no more
+	keep := func(ctx context.Context) { _ = sb.KeepAlive(ctx, nil) } // an event reports if the plan allows no more time
 	return &Dialer{sb: sb, name: sb.Name(), helpers: h, keep: keep, opening: make(chan struct{}, 1)}
 }
 
@@ -187,7 +187,7 @@ func (d *Dialer) dialOwn(ctx context.Context, port int) (*Conn, error) {
 
 // open opens a terminal.
 func (d *Dialer) open(ctx context.Context) (*link, error) {
-	// The terminal ends with its context, so it must not be ctx.
+	// The terminal ends with its context, but it must outlive ctx.
 	life, hangUp := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { hangUp(context.Cause(ctx)) })
 	stream, err := rawshell.OpenOwn(life, d.sb, "sh", rawshell.Raw+startHelper, d.helpers.python, d.helpers.node)

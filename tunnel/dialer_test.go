@@ -213,7 +213,7 @@ func TestEmptyReadAndWrite(t *testing.T) {
 	n, err := c.Read(nil)
 	require.NoError(t, err)
 	assert.Zero(t, n)
-	n, err = c.Write(nil) // nothing is sent, because nobody would read it
+	n, err = c.Write(nil) // sends nothing; it would block otherwise, because nobody reads
 	require.NoError(t, err)
 	assert.Zero(t, n)
 }
@@ -229,7 +229,7 @@ func TestConnectionExtendsSession(t *testing.T) {
 	defer d.Close()
 	c, err := d.Dial(t.Context(), port)
 	require.NoError(t, err)
-	for range 10 { // less than the margin of a minute
+	for range 10 { // in steps that are shorter than the margin of a minute
 		srv.Advance(45 * time.Second)
 		_, err := sb.ListCommands(t.Context()) // any response carries the time
 		require.NoError(t, err)

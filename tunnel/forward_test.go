@@ -194,10 +194,10 @@ func TestJoinServerStopsReading(t *testing.T) {
 	joined.Wait()
 }
 
-// reset is a connection that its peer has reset.
-type reset struct{ net.Conn }
+// resetConn is a connection that its peer has reset.
+type resetConn struct{ net.Conn }
 
-func (reset) Read([]byte) (int, error) { return 0, syscall.ECONNRESET }
+func (resetConn) Read([]byte) (int, error) { return 0, syscall.ECONNRESET }
 
 // TestJoinReset: the local connection breaks while the sandbox sends nothing.
 func TestJoinReset(t *testing.T) {
@@ -206,7 +206,7 @@ func TestJoinReset(t *testing.T) {
 	defer here.Close()
 	c, helper := fakeHelper(t)
 	go func() { _, _ = io.Copy(io.Discard, helper) }()
-	join(t.Context(), reset{there}, c)
+	join(t.Context(), resetConn{there}, c)
 	_, err := c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, net.ErrClosed)
 }
@@ -221,7 +221,7 @@ func TestJoinFillsMessages(t *testing.T) {
 	joined.Go(func() { join(t.Context(), there, c) })
 	joined.Go(func() { _, _ = here.Write(make([]byte, 3*maxData)) })
 	for range 3 {
-		n, err := helper.Read(make([]byte, 1<<20)) // the data of one Write
+		n, err := helper.Read(make([]byte, 1<<20)) // returns the data of one Write
 		assert.NoError(t, err)
 		assert.Equal(t, 32<<10, n)
 	}
@@ -324,7 +324,7 @@ func TestCloseLingers(t *testing.T) {
 			synctest.Wait()
 			select {
 			case <-closed:
-				t.Fatal("it did not wait for the helper")
+				t.Fatal("Close did not wait for the helper")
 			default:
 			}
 			if ends {

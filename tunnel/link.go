@@ -30,14 +30,14 @@ type link struct {
 
 	mu          sync.Mutex
 	conns       map[uint32]*Conn
-	last        uint32
-	control     []byte             // frames to send after the data frames received from out
+	lastID      uint32
+	control     []byte             // queued control frames; send writes earlier data frames before them
 	err         error              // why the link has failed
 	stopKeeping context.CancelFunc // ends keep; nil if there is no connection
 	keeping     sync.WaitGroup
 }
 
-// newLink starts the goroutines.
+// newLink returns a link and starts its goroutines.
 func newLink(s io.ReadWriteCloser, hangUp context.CancelCauseFunc, keep func(ctx context.Context)) *link {
 	l := &link{
 		stream: s, hangUp: hangUp, keep: keep, conns: map[uint32]*Conn{},
@@ -55,14 +55,14 @@ func (l *link) add(remote addr) (*Conn, error) {
 	if l.err != nil {
 		return nil, l.err
 	}
-	l.last++
-	c := &Conn{link: l, id: l.last, remote: remote, allowed: firstWindow, window: firstWindow, credit: firstWindow}
+	l.lastID++
+	c := &Conn{link: l, id: l.lastID, remote: remote, allowed: firstWindow, window: firstWindow, credit: firstWindow}
 	l.conns[c.id] = c
 	l.updateKeepLocked()
 	return c, nil
 }
 
-// updateKeepLocked starts or stops keep: the sandbox runs while there are connections.
+// updateKeepLocked starts keep if there are connections, and stops it otherwise.
 func (l *link) updateKeepLocked() {
 	switch {
 	case l.keep == nil || (len(l.conns) > 0) == (l.stopKeeping != nil):
@@ -111,7 +111,7 @@ func (l *link) alive() bool {
 	return l.err == nil
 }
 
-// window is how much a connection may be sent.
+// window returns the window that a connection may have, given the number of connections.
 func (l *link) window() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 )
 
-// TestRawShell: what a script writes after its greeting arrives as it is, whatever
-// came before, and its exit code follows.
+// TestRawShell: the output of a script after its greeting arrives unchanged, whatever precedes
+// the greeting. The exit code follows.
 func TestRawShell(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "stty")
@@ -32,7 +32,7 @@ func TestRawShell(t *testing.T) {
 	assert.Equal(t, 3, code)
 }
 
-// TestNoGreeting: a script that ends before it greets, and one that never does.
+// TestNoGreeting: Open fails if a script ends without a greeting, or does not begin with one.
 func TestNoGreeting(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.LightStart(t, nil)

@@ -91,7 +91,7 @@ var interpreters = []struct {
 	{"node", helpers{node: nodeHelper}},
 }
 
-// eachHelper runs a test with each helper. dial connects to the server and sends what.
+// eachHelper runs a test with each helper. dial connects to the server and sends its argument.
 func eachHelper(t *testing.T, test func(t *testing.T, sb *sandbox.Sandbox, dial func(what string) *Conn)) {
 	for _, i := range interpreters {
 		t.Run(i.name, func(t *testing.T) {
@@ -181,8 +181,8 @@ func TestConn(t *testing.T) {
 	})
 }
 
-// TestConnErrors: errors after a reset by the server, the end of the helper, Close and
-// deadlines.
+// TestConnErrors tests the errors of a Conn after a reset by the server, the end of the helper,
+// Close and deadlines.
 func TestConnErrors(t *testing.T) {
 	t.Parallel()
 	eachHelper(t, func(t *testing.T, sb *sandbox.Sandbox, dial func(string) *Conn) {
