@@ -29,8 +29,8 @@ func TestTokensAndAddresses(t *testing.T) {
 	)
 	addresses := []struct {
 		name, option, variable string
-		host                   string // the API's
-		onlyEnv                bool   // only the environment names it, and it is not Vercel's
+		host                   string // of the API
+		onlyEnv                bool   // whether only the environment names the address, and it is not Vercel's
 	}{
 		{name: "default", host: vercel},
 		{name: "option", option: "https://" + another, host: another},
@@ -60,8 +60,8 @@ func TestTokensAndAddresses(t *testing.T) {
 		link   bool
 		login  bool   // the CLI's login is on this machine
 		stored bool   // and a project's token that was obtained with it
-		token  string // goes to the API
-		from   bool   // whether it is the CLI's login or from it
+		token  string // the token that goes to the API
+		from   bool   // whether that is the CLI's login, or was obtained with it
 	}{
 		{name: "Static", creds: func(*auth.Options) auth.Provider {
 			return auth.Static(auth.Credentials{Token: access, TeamID: "team_a", ProjectID: "prj_a"})
@@ -176,7 +176,7 @@ func onMachine(t *testing.T) *oidctest.Machine {
 
 // tokenRecorder is a server for all hosts that records which token each host received.
 type tokenRecorder struct {
-	minted  string // for the login
+	minted  string // the token that the server returns for the login
 	expires string // a token that the API refuses 15 minutes after receiving it
 
 	mu   sync.Mutex

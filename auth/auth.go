@@ -1,13 +1,17 @@
 // Package auth provides the credentials with which a client of package sandbox
 // calls the API.
 //
-// [Default] finds the same credentials as the official tools, and is the default of a client. Any
-// other [Provider] can be set in
-// sandbox.ClientOptions.Credentials: fixed credentials ([Static]), an access token
-// whose project is found ([Token]), the environment ([Env]), an OIDC token of the
-// project ([OIDC]), the login of the Vercel CLI ([CLI]), a login through a browser
-// (package device), several providers in order ([Chain]), or a function
-// ([ProviderFunc]), which [Cache] can make fast.
+// [Default] finds the same credentials as the official tools, and is the default of a
+// client. Set any other [Provider] in sandbox.ClientOptions.Credentials:
+//
+//   - [Static] provides fixed credentials.
+//   - [Token] provides an access token, and finds its project.
+//   - [Env] reads environment variables.
+//   - [OIDC] provides an OIDC token of the project.
+//   - [CLI] uses the login of the Vercel CLI.
+//   - Package device logs the user in through a browser.
+//   - [Chain] tries several providers in order.
+//   - [ProviderFunc] makes a provider of a function, which [Cache] can make fast.
 package auth
 
 import (
@@ -24,10 +28,10 @@ import (
 // are required.
 //
 // The token is omitted when Credentials are formatted, logged or encoded; it
-// appears only in the Authorization header of requests to the API. (Package fmt
-// shows it where it does not call methods: in an unexported field of another
-// struct, and with verbs such as %s and %d in a struct behind a pointer inside
-// another value. A [Provider] never shows it.)
+// appears only in the Authorization header of requests to the API. There is an
+// exception: package fmt shows the token where it does not call methods. That is
+// in an unexported field of another struct, and with verbs such as %s and %d in a
+// struct behind a pointer inside another value. A [Provider] never shows it.
 type Credentials struct {
 	// Token is an access token, or an OIDC token of the project.
 	Token string `secret:"value"`

@@ -32,9 +32,9 @@ var errUnusableGrant = errors.New("the credentials given have already expired, o
 // p is called by one goroutine at a time, with a context of its own that ends
 // after a minute, so that a caller that gives up does not affect the others.
 // While a token is still valid, only the caller that started fetching its
-// successor waits for it. After a failure p is not called for a second, then
-// two, up to a minute: callers get the token while it is valid, and then the
-// error.
+// successor waits for it. After a failure p is not called for a second, after the
+// next one for two, and so on up to a minute. Meanwhile callers get the token
+// while it is valid, and otherwise the error.
 //
 // p does not see the values of a caller's context (such as [ContextWithToken]),
 // which must not affect the credentials of others.
@@ -60,18 +60,18 @@ func Cache(p Provider, ttl time.Duration) Refresher {
 		}
 		return g, nil
 	}
-	return &cached{redact.Hide(newGrantCache(grant{}, fetch, func(err error) bool {
+	return &cachedProvider{redact.Hide(newGrantCache(grant{}, fetch, func(err error) bool {
 		return !errors.Is(err, ErrNoCredentials)
 	}))}
 }
 
-type cached struct{ cache redact.Hidden[grantCache] }
+type cachedProvider struct{ cache redact.Hidden[grantCache] }
 
-func (p *cached) Credentials(ctx context.Context) (Credentials, error) {
+func (p *cachedProvider) Credentials(ctx context.Context) (Credentials, error) {
 	return p.cache().get(ctx, "")
 }
 
-func (p *cached) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
+func (p *cachedProvider) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
 	return p.cache().get(ctx, stale.Token)
 }
 
@@ -106,16 +106,16 @@ type grantCache struct {
 	// may return a grant along with an error: the grant can be used for now,
 	// and the error says why it was not replaced.
 	fetch func(ctx context.Context, old grant) (grant, error)
-	// pauses reports whether fetch must not be called for a while after an
+	// pausesAfter reports whether fetch must not be called for a while after an
 	// error.
-	pauses func(error) bool
+	pausesAfter func(error) bool
 
 	mu       sync.Mutex
 	current  grant
 	flight   *inFlight // nil if nothing is being fetched
 	failures int
 	err      error     // of the last fetch, until pauseEnd
-	pauseEnd time.Time // no fetch begins before
+	pauseEnd time.Time // no fetch begins before this time
 }
 
 // inFlight is a fetch in progress.
@@ -125,17 +125,17 @@ type inFlight struct {
 }
 
 func newGrantCache(
-	seed grant, fetch func(context.Context, grant) (grant, error), pauses func(error) bool,
+	seed grant, fetch func(context.Context, grant) (grant, error), pausesAfter func(error) bool,
 ) *grantCache {
-	return &grantCache{current: seed, fetch: fetch, pauses: pauses}
+	return &grantCache{current: seed, fetch: fetch, pausesAfter: pausesAfter}
 }
 
-// get returns credentials that have not expired and whose token is not the
-// rejected one.
+// get returns credentials that have not expired. refused is a token that the API
+// has rejected, which get does not return.
 func (c *grantCache) get(ctx context.Context, refused string) (Credentials, error) {
 	var lastErr error
-	// The first fetch may return a token that is about to be replaced, such as
-	// a stored one: the second replaces it.
+	// The first fetch may return a token that expires soon, such as a stored one.
+	// The second fetch replaces it.
 	for range 2 {
 		got, flight, err := c.startFetch(refused)
 		if flight == nil {
@@ -207,11 +207,11 @@ func (c *grantCache) run(flight *inFlight, old grant) {
 	case err == nil:
 		c.failures = 0
 		if old.Token != "" && !got.fresh(now) && got.usable(now) {
-			// Tokens that live for less than refreshAhead are never fresh: they
-			// are replaced halfway through their lives.
+			// Tokens that live for less than refreshAhead are never fresh.
+			// Replace them halfway through their lives.
 			c.pauseEnd = now.Add(got.expiry.Sub(now) / 2)
 		}
-	case c.pauses(err):
+	case c.pausesAfter(err):
 		pause := min(minRefreshPause<<min(c.failures, 10), maxRefreshPause)
 		c.failures++
 		// Processes that fail at the same time should not retry at the same

@@ -23,8 +23,8 @@ func (p chain) Credentials(ctx context.Context) (Credentials, error) {
 	})
 }
 
-// Refresh refreshes the first provider that has credentials. One that is not a
-// Refresher is called again.
+// Refresh refreshes the first provider that has credentials. If that is not a
+// Refresher, Refresh calls its method Credentials again.
 func (p chain) Refresh(ctx context.Context, stale Credentials) (Credentials, error) {
 	return p.first(func(provider Provider) (Credentials, error) {
 		if r, ok := provider.(Refresher); ok {

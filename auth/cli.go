@@ -35,7 +35,7 @@ func CLI(opts *Options) Refresher {
 
 func newCLI(opts *Options) *projectProvider {
 	host := opts.host()
-	return newProjectProvider(opts, host, source{
+	return newProjectProvider(opts, host, tokenSource{
 		login: func(ctx context.Context, ahead time.Duration, old string) (oidc.Login, error) {
 			return host.Login(ctx, ahead, old)
 		},
@@ -43,8 +43,8 @@ func newCLI(opts *Options) *projectProvider {
 	})
 }
 
-// source is the source of a token without a project.
-type source struct {
+// tokenSource is the source of a token without a project.
+type tokenSource struct {
 	// login returns a token that is valid for longer than ahead. old is a rejected token,
 	// which it must not return.
 	login     func(ctx context.Context, ahead time.Duration, old string) (oidc.Login, error)
@@ -58,14 +58,14 @@ type source struct {
 type projectProvider struct {
 	opts   *Options
 	host   *oidc.Host
-	source source
+	source tokenSource
 	cache  redact.Hidden[grantCache]
 
 	mu    sync.Mutex
 	scope oidc.Scope // zero before it is found
 }
 
-func newProjectProvider(opts *Options, host *oidc.Host, s source) *projectProvider {
+func newProjectProvider(opts *Options, host *oidc.Host, s tokenSource) *projectProvider {
 	p := &projectProvider{opts: opts, host: host, source: s}
 	p.cache = redact.Hide(newGrantCache(grant{}, p.fetch, isRemoteError))
 	return p

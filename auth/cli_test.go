@@ -247,7 +247,7 @@ func TestCLILoginIsRefreshedWhenRefused(t *testing.T) {
 	m.Write(m.LoginFile(), login("refreshToken", "r0", "expiresAt", time.Now().Add(time.Hour).Unix()))
 	v.Discover()
 	v.Say(oauthToken, map[string]any{"access_token": "cli_2", "token_type": "Bearer", "refresh_token": "r1"})
-	for range 2 { // the second finds that it was refreshed
+	for range 2 { // the second call finds that the first one has refreshed the login
 		got, err := auth.CLI(opts).Refresh(t.Context(), auth.Credentials{Token: "cli_tok"})
 		require.NoError(t, err)
 		assert.Equal(t, auth.Credentials{Token: "cli_2", TeamID: "x", ProjectID: "p"}, withoutSource(got))

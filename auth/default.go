@@ -47,17 +47,17 @@ type defaultProvider struct {
 	cli  *projectProvider
 	// env is the provider of the environment's access token; nil before its first use.
 	env atomic.Pointer[envProvider]
-	// oidcOnly is set once OIDC has returned credentials. From then on those of
-	// the CLI, which may be for another project, are not used.
+	// oidcOnly is set once OIDC has returned credentials. From then on the CLI's
+	// credentials are not used, because they may be for another project.
 	oidcOnly atomic.Bool
 	// cliFirst is set once the CLI's login was used because there was no OIDC token.
-	// Until there is one, OIDC need not be tried again.
+	// As long as there is none, OIDC is not tried again.
 	cliFirst atomic.Bool
 }
 
 // envProvider is the provider of an access token of the environment.
 type envProvider struct {
-	of redact.Hidden[oidc.EnvToken]
+	token redact.Hidden[oidc.EnvToken]
 	*projectProvider
 }
 
@@ -77,7 +77,7 @@ func (p *defaultProvider) fromEnv(ctx context.Context) (*projectProvider, error)
 		return nil, ErrNoCredentials
 	}
 	missing := missingVariables(t)
-	// Some may be set for other tools: an OIDC token takes precedence.
+	// Some variables may be set for other tools. Then an OIDC token takes precedence.
 	deliberate := t.Token != "" && (t.Scope.TeamID != "" || t.Searches)
 	if missing != nil && !deliberate && p.hasOIDCToken(ctx) {
 		return nil, ErrNoCredentials
@@ -86,7 +86,7 @@ func (p *defaultProvider) fromEnv(ctx context.Context) (*projectProvider, error)
 		return nil, &MissingError{Missing: missing}
 	}
 	// Keep the project that was found first.
-	if e := p.env.Load(); e != nil && *e.of() == t {
+	if e := p.env.Load(); e != nil && *e.token() == t {
 		return e.projectProvider, nil
 	}
 	scope := t.Scope
@@ -140,8 +140,9 @@ func (p *defaultProvider) hasOIDCToken(ctx context.Context) bool {
 	return tokenFromContext(ctx) != "" || p.opts.env(envOIDCFile) != "" || p.opts.env(envOIDCToken) != ""
 }
 
-// shouldTryCLI reports whether the CLI's login is tried after an error of OIDC:
-// there was no token, or the server issues none for the project to this login.
+// shouldTryCLI reports whether to try the CLI's login after an error of OIDC. That
+// is so if there was no token, or if the server refuses this login a token for the
+// project.
 func shouldTryCLI(err error) bool {
 	if errors.Is(err, ErrNoCredentials) {
 		return true

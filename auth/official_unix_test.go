@@ -88,7 +88,7 @@ func TestAsOfficial(t *testing.T) {
 		env, files map[string]string
 		project    string // linked; empty means prj_linked
 		want       string // the team, or nothing for an error
-		asked      string // of the program vercel
+		asked      string // the command lines of the program vercel
 	}{
 		{name: "file", env: inFile, files: file(token("team_file", time.Hour)), want: "team_file"},
 		{name: "file before the variable", env: with(inFile, variable), files: file(token("team_file", time.Hour)), want: "team_file"},

@@ -89,7 +89,8 @@ func (p *oidcTokens) get(ctx context.Context, refused string) (Credentials, erro
 	return c, err
 }
 
-// envToken returns the token of the environment, which may be empty, and its variable.
+// envToken returns the token of the environment, which may be empty, and the name of its
+// variable.
 func (p *oidcTokens) envToken() (name, token string, err error) {
 	if file := p.opts.env(envOIDCFile); file != "" {
 		token, err = oidc.ReadTokenFile(file)
@@ -114,7 +115,7 @@ func (p *oidcTokens) cacheFor(source string) (*grantCache, error) {
 		}
 		seed = oidcGrant(source, claims)
 	}
-	// Of an expired token only the project is used.
+	// Use only the project of an expired token.
 	var hint oidc.Scope
 	if seed.Token != "" && !seed.usable(time.Now()) {
 		hint, seed = oidc.Scope{TeamID: seed.TeamID, ProjectID: seed.ProjectID}, grant{}
@@ -124,8 +125,8 @@ func (p *oidcTokens) cacheFor(source string) (*grantCache, error) {
 	return s.cache, nil
 }
 
-// isRemoteError reports whether to pause after an error of a fetch: after errors of servers, but
-// not of files, which may be corrected at any time.
+// isRemoteError reports whether a server caused an error of a fetch. A pause follows only then: an
+// error of a file may be corrected at any time.
 func isRemoteError(err error) bool {
 	_, remote := errors.AsType[*oidc.RemoteError](err)
 	return remote || errors.Is(err, context.DeadlineExceeded)

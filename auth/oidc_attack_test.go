@@ -186,7 +186,7 @@ func TestEchoesOfTheAuthorizationServer(t *testing.T) {
 func TestRefreshedLogin(t *testing.T) {
 	for name, c := range map[string]struct {
 		body  any
-		again string // the refresh token
+		again string // the refresh token that is stored
 		lasts time.Duration
 	}{
 		"all":             {map[string]any{"access_token": "new", "token_type": "bearer", "refresh_token": "next", "expires_in": 3600}, "next", time.Hour},

@@ -13,8 +13,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/oidc"
 )
 
-// TestHomeOfOthers: a home directory without access counts as one without a login. Programs started
-// by sudo or in containers may have root's. A login that can't be read is an error.
+// TestHomeOfOthers: a home directory without access counts as one without a login. HOME may be that
+// of root in programs that sudo starts, or in containers. A login that can't be read is an error.
 func TestHomeOfOthers(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
@@ -41,7 +41,7 @@ func asNobody(t *testing.T, do func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // which ends with the goroutine
+		runtime.LockOSThread() // the thread ends with the goroutine
 		if os.Geteuid() == 0 {
 			assert.NoError(t, syscall.Setfsuid(65534))
 		}

@@ -169,7 +169,7 @@ func TestOIDCNearlyExpired(t *testing.T) {
 	m, v, opts := setup(t)
 	near := oidctest.Token("team_oidc", "prj_oidc", 4*time.Minute)
 	m.Set("VERCEL_OIDC_TOKEN", near)
-	m.Link("team_linked", "prj_linked") // not asked for: a handle stays in its project
+	m.Link("team_linked", "prj_linked") // not used, because a provider keeps its project
 	p := auth.OIDC(opts)
 
 	got, err := p.Credentials(t.Context())

@@ -28,7 +28,8 @@ func Token(token string, opts *Options) Refresher {
 	return newToken(token, "the token", opts.orDefault())
 }
 
-// newToken returns the provider of a token. Errors refer to it as name. It keeps the options.
+// newToken returns the provider of a token. Errors refer to the token as name. newToken changes
+// and keeps opts.
 func newToken(token, name string, opts *Options) *projectProvider {
 	if claims, err := oidc.ParseClaims(token); err == nil {
 		if opts.TeamID == "" {
@@ -53,7 +54,7 @@ func newToken(token, name string, opts *Options) *projectProvider {
 		}
 		return oidc.Login{Token: token}, nil
 	}
-	return newProjectProvider(opts, opts.host(), source{login: login, name: name, base: opts.base})
+	return newProjectProvider(opts, opts.host(), tokenSource{login: login, name: name, base: opts.base})
 }
 
 // malformedError wraps an error of Credentials.Validate.

@@ -20,11 +20,11 @@ import (
 // must not block. If an Observer uses a handle of the same client, that is observed as
 // well.
 //
-// A client without an Observer has no cost.
+// Without an Observer a client does no work for events.
 type Observer interface {
-	// Begin is called when an event begins. The parts of the event use the context that
-	// Begin returns: the events of a command's requests, for example, and the HTTP
-	// requests themselves. It must be ctx or derived from it; nil means ctx.
+	// Begin is called when an event begins. The context that it returns is used for the
+	// HTTP requests of the event and for events that are part of it, such as the requests
+	// of a command. It must be ctx or derived from it; nil means ctx.
 	Begin(ctx context.Context, e Event) context.Context
 	// End is called once for each Begin, with the context that Begin has returned and the
 	// complete event. The context may have ended.
@@ -36,10 +36,10 @@ type Kind string
 
 // The kinds of events.
 const (
-	// Request is one HTTP request. That of a stream ends with the stream.
+	// Request is one HTTP request. The request of a stream ends with the stream.
 	Request Kind = "request"
 	// Operation is an operation of the API with all of its requests. Attempt is the number
-	// of requests. Cause is the cause of the last one, if there were several.
+	// of requests. If there were several, Cause is that of the last one.
 	Operation Kind = "operation"
 	// Command is a command, from its start until its output has been delivered. Without
 	// writers it ends once the command has started.
@@ -47,9 +47,9 @@ const (
 	// Wait is a Command.Wait for a command that was started without
 	// writers.
 	Wait Kind = "wait"
-	// Repair is the repair of an output stream that broke. It begins with the
-	// cut and ends when the rest of the output begins. Attempt counts the cuts of
-	// the stream, and Received is what was delivered before.
+	// Repair is the repair of an output stream that broke. It begins when the
+	// connection is cut and ends when the rest of the output begins. Attempt counts
+	// the cuts of the stream, and Received the bytes that were delivered before.
 	Repair Kind = "repair"
 	// Resume is the start of a session for a stopped sandbox, before OnResume. Cause is
 	// the reason why the service refused a call, or "asked" for Sandbox.Resume, "get" for
@@ -108,8 +108,8 @@ type Event struct {
 
 	// Attempt counts from one.
 	Attempt int
-	// Cause is the reason, one of few words: for a request, the outcome of the previous
-	// attempt. CauseErr is the error that Cause classifies, if any.
+	// Cause is the reason for the event, from a small set of words. For a request it is the
+	// outcome of the previous attempt. CauseErr is the error that Cause classifies, if any.
 	Cause    string
 	CauseErr error
 
@@ -117,7 +117,7 @@ type Event struct {
 	// "/v2/sandboxes/{sandbox}". Host is the host of the API.
 	Method, Path, Host string
 
-	// Start is when it began. The fields from Duration on are set at its end.
+	// Start is when the event began. The fields from Duration on are set at its end.
 	Start    time.Time
 	Duration time.Duration
 	// Latency is how long the header of the response took.
@@ -126,8 +126,8 @@ type Event struct {
 	// are zero if the service has not reported them.
 	Lived, CPU time.Duration
 
-	// Outcome is one of the above, or says in one of few words how it failed, with
-	// the error in Err.
+	// Outcome is one of the constants above, or another word from a small set that says how
+	// the event failed. Err is the error, if any.
 	Outcome string
 	Err     error
 	// Status and RequestID are those of the last response.
@@ -222,8 +222,9 @@ func (e Event) LogValue() slog.Value {
 	return slog.GroupValue(append([]slog.Attr{slog.String("kind", string(e.Kind))}, e.attrs()...)...)
 }
 
-// Start tells o, which may be nil, that something begins. The returned function tells
-// that it has ended, with its error and with what has become known.
+// Start reports to o, which may be nil, that an event begins. The caller calls end when the
+// event ends, with its error. known, if not nil, sets the fields of the event that are known
+// only then.
 func Start(ctx context.Context, o Observer, e Event) (_ context.Context, end func(err error, known func(e *Event))) {
 	if o == nil {
 		return ctx, func(error, func(*Event)) {}
@@ -250,11 +251,11 @@ func Start(ctx context.Context, o Observer, e Event) (_ context.Context, end fun
 	}
 }
 
-// Multi returns an Observer that tells each of the given ones: in their order what
-// begins, and in the reverse order what has ended. Nil ones are left out; it
-// returns nil if none is left.
+// Multi returns an Observer that passes events to all of the given ones. It calls Begin in
+// their order and End in the reverse order. It ignores nil Observers, and returns nil if
+// there are no others.
 func Multi(observers ...Observer) Observer {
-	var all several
+	var all multiObserver
 	for _, o := range observers {
 		if o != nil {
 			all = append(all, o)
@@ -269,9 +270,9 @@ func Multi(observers ...Observer) Observer {
 	return all
 }
 
-type several []Observer
+type multiObserver []Observer
 
-func (m several) Begin(ctx context.Context, e Event) context.Context {
+func (m multiObserver) Begin(ctx context.Context, e Event) context.Context {
 	for _, o := range m {
 		if next := o.Begin(ctx, e); next != nil {
 			ctx = next
@@ -280,7 +281,7 @@ func (m several) Begin(ctx context.Context, e Event) context.Context {
 	return ctx
 }
 
-func (m several) End(ctx context.Context, e Event) {
+func (m multiObserver) End(ctx context.Context, e Event) {
 	for _, o := range slices.Backward(m) {
 		o.End(ctx, e)
 	}

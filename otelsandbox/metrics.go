@@ -26,15 +26,15 @@ var measured = []observe.Kind{
 }
 
 type metrics struct {
-	series     cache[labels, *series]
-	commands   sync.Map // the *commands of each attribute.Distinct of the user's
-	plain      func() *commands
-	request    metric.Float64Histogram
-	durations  map[observe.Kind]metric.Float64Histogram
-	retries    metric.Int64Counter
-	io         metric.Int64Counter
-	lived, cpu metric.Float64Counter
-	remaining  metric.Int64Gauge
+	series        cache[labels, *series]
+	commands      sync.Map              // *commandCounts by the attribute.Distinct of the user's attributes
+	plainCommands func() *commandCounts // returns the counts without user's attributes
+	request       metric.Float64Histogram
+	durations     map[observe.Kind]metric.Float64Histogram
+	retries       metric.Int64Counter
+	io            metric.Int64Counter
+	lived, cpu    metric.Float64Counter
+	remaining     metric.Int64Gauge
 }
 
 func newMetrics(m metric.Meter) (*metrics, error) {
@@ -62,41 +62,41 @@ func newMetrics(m metric.Meter) (*metrics, error) {
 		lived:     total("sandbox.session.lived", "How long sessions have run that this program has stopped"),
 		cpu:       total("sandbox.session.cpu", "CPU time of sessions that this program has stopped"),
 	}
-	x.plain = sync.OnceValue(func() *commands { return x.commandsOf([]attribute.KeyValue{}) })
+	x.plainCommands = sync.OnceValue(func() *commandCounts { return x.commandsOf([]attribute.KeyValue{}) })
 	for _, kind := range measured {
 		x.durations[kind] = seconds("sandbox."+string(kind)+".duration", "Duration of the event "+string(kind), longSeconds)
 	}
 	_, err := m.Int64ObservableUpDownCounter("sandbox.commands.active", metric.WithUnit("{command}"), metric.WithDescription("Commands that are being started or followed"),
-		x.observeCommands(func(c *commands) int64 { return c.active.Load() }))
+		x.observeCommands(func(c *commandCounts) int64 { return c.active.Load() }))
 	errs = append(errs, err)
 	_, err = m.Int64ObservableCounter("sandbox.command.output", metric.WithUnit("By"), metric.WithDescription("Output of commands, as delivered"),
-		x.observeCommands(func(c *commands) int64 { return c.output.Load() }))
+		x.observeCommands(func(c *commandCounts) int64 { return c.output.Load() }))
 	errs = append(errs, err)
 	x.remaining, err = m.Int64Gauge("sandbox.rate_limit.remaining", metric.WithUnit("{request}"), metric.WithDescription("Remaining requests of the rate limit of an operation"))
 	return x, errors.Join(append(errs, err)...)
 }
 
-// commands counts the commands with the same user attributes. Counting costs an addition,
+// commandCounts counts the commands with the same user attributes. Counting costs an addition,
 // because the counters are read only on collection.
-type commands struct {
+type commandCounts struct {
 	attributes     attribute.Set
 	active, output atomic.Int64
 }
 
-func (x *metrics) commandsOf(extra []attribute.KeyValue) *commands {
+func (x *metrics) commandsOf(extra []attribute.KeyValue) *commandCounts {
 	if extra == nil {
-		return x.plain()
+		return x.plainCommands()
 	}
 	set := attribute.NewSet(extra...)
-	c, _ := x.commands.LoadOrStore(set.Equivalent(), &commands{attributes: set})
-	return c.(*commands)
+	c, _ := x.commands.LoadOrStore(set.Equivalent(), &commandCounts{attributes: set})
+	return c.(*commandCounts)
 }
 
 // observeCommands returns the callback of an instrument that observes a value of all commands.
-func (x *metrics) observeCommands(read func(*commands) int64) metric.Int64ObservableOption {
+func (x *metrics) observeCommands(read func(*commandCounts) int64) metric.Int64ObservableOption {
 	return metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
 		x.commands.Range(func(_, c any) bool {
-			o.Observe(read(c.(*commands)), metric.WithAttributeSet(c.(*commands).attributes))
+			o.Observe(read(c.(*commandCounts)), metric.WithAttributeSet(c.(*commandCounts).attributes))
 			return true
 		})
 		return nil

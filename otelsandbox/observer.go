@@ -58,22 +58,22 @@ type observer struct {
 	opts    Options
 	tracer  trace.Tracer
 	metrics *metrics
-	starts  cache[startKey, *start]
+	starts  cache[spanKey, *spanStart]
 }
 
-// startKey identifies the start options that many spans share. Each field has few values.
-type startKey struct {
+// spanKey identifies the start options that many spans share. Each field has few values.
+type spanKey struct {
 	kind                  observe.Kind
 	operation, path, host string
 }
 
-// start contains the name and options to start a span.
-type start struct {
+// spanStart contains the name and options to start a span.
+type spanStart struct {
 	name    string
 	options []trace.SpanStartOption
 }
 
-func newStart(e *observe.Event) *start {
+func newSpanStart(e *observe.Event) *spanStart {
 	list := appendStrings(nil, "sandbox.operation", e.Operation)
 	name, kind := "sandbox "+string(e.Kind), trace.SpanKindInternal
 	if e.Kind == observe.Tool {
@@ -84,11 +84,11 @@ func newStart(e *observe.Event) *start {
 		name, kind = e.Method+" "+e.Path, trace.SpanKindClient
 		list = append(list, httpAttributes(e.Method, e.Path, e.Host)...)
 	}
-	return &start{name, []trace.SpanStartOption{trace.WithSpanKind(kind), trace.WithAttributes(list...)}}
+	return &spanStart{name, []trace.SpanStartOption{trace.WithSpanKind(kind), trace.WithAttributes(list...)}}
 }
 
-// activeSpan is the context of an event with a span. It is also the context of events within an
-// event whose span was dropped.
+// activeSpan is the context of an event with a span. If the span was dropped, the events within
+// the event have the same context.
 type activeSpan struct {
 	context.Context
 	observer *observer
@@ -108,8 +108,8 @@ func (b *activeSpan) Value(key any) any {
 	return b.Context.Value(key)
 }
 
-// hasNoSpan reports whether an event has no span: that of an operation would say
-// what those of its requests say.
+// hasNoSpan reports whether an event gets no span. The span of an operation would only
+// repeat what the spans of its requests say.
 func hasNoSpan(e *observe.Event) bool { return e.Kind == observe.Operation }
 
 // Begin implements [observe.Observer].
@@ -118,12 +118,12 @@ func (o *observer) Begin(ctx context.Context, e observe.Event) context.Context {
 	if hasNoSpan(&e) {
 		return ctx
 	}
-	// Don't sample events within an event that is not sampled, as parent-based samplers do:
-	// asking the sampler costs more than the rest of an event.
+	// Like a parent-based sampler, don't sample events within an event that is not sampled.
+	// Don't ask the sampler, because that costs more than the rest of an event.
 	if p, ok := ctx.Value(activeSpanKey{o}).(*activeSpan); ok && !p.span.IsRecording() && trace.SpanContextFromContext(ctx).SpanID() == p.span.SpanContext().SpanID() {
 		return ctx
 	}
-	s := o.starts.get(startKey{e.Kind, e.Operation, e.Path, e.Host}, func() *start { return newStart(&e) })
+	s := o.starts.get(spanKey{e.Kind, e.Operation, e.Path, e.Host}, func() *spanStart { return newSpanStart(&e) })
 	ctx, span := o.tracer.Start(ctx, s.name, s.options...)
 	if span.IsRecording() { // build these attributes only if needed
 		span.SetAttributes(startAttributes(&e)...)
@@ -224,8 +224,8 @@ func endAttributes(e *observe.Event) []attribute.KeyValue {
 	return appendStrings(list, "sandbox.outcome", e.Outcome, "sandbox.request.id", e.RequestID, "error.type", errorType(e))
 }
 
-// httpAttributes returns the attributes of a request by the semantic conventions, for spans and
-// metrics.
+// httpAttributes returns the attributes of a request that the semantic conventions define, for
+// spans and metrics.
 func httpAttributes(method, path, host string) []attribute.KeyValue {
 	list := appendStrings(make([]attribute.KeyValue, 0, 4), "http.request.method", method, "url.template", path)
 	address, port, err := net.SplitHostPort(host)

@@ -43,7 +43,7 @@ type telemetry struct {
 	reader   *sdkmetric.ManualReader
 }
 
-func observed(t *testing.T, change func(*otelsandbox.Options)) *telemetry {
+func newTelemetry(t *testing.T, change func(*otelsandbox.Options)) *telemetry {
 	t.Helper()
 	x := &telemetry{spans: tracetest.NewInMemoryExporter(), reader: sdkmetric.NewManualReader()}
 	x.provider = sdktrace.NewTracerProvider(sdktrace.WithSyncer(x.spans))
@@ -138,7 +138,7 @@ func (x *telemetry) tree() string {
 func TestTree(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
-	x := observed(t, nil)
+	x := newTelemetry(t, nil)
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{
 		Observer: x, RetryWait: time.Millisecond,
 	}).Create(t.Context(), testkit.Lasting(&sandbox.CreateOptions{Name: "traced"}))
@@ -202,7 +202,7 @@ func attr(s tracetest.SpanStub, key attribute.Key) string {
 // TestEnds: End without Begin creates no span, an error is recorded if there is one, and a rate
 // limit if it was reported.
 func TestEnds(t *testing.T) {
-	x := observed(t, nil)
+	x := newTelemetry(t, nil)
 	x.End(t.Context(), observe.Event{Kind: "wait"})
 	assert.Empty(t, x.spans.GetSpans())
 	for n, err := range []error{nil, errors.New("no")} {
@@ -216,7 +216,7 @@ func TestEnds(t *testing.T) {
 		x.End(t.Context(), observe.Event{Kind: "operation", Operation: operation, RateLimit: 9 * n, RateRemaining: 4})
 	}
 	assert.Equal(t, map[string]float64{"told": 4}, x.metric(t, "sandbox.rate_limit.remaining", "sandbox.operation"))
-	for _, outcome := range []string{"started", "ok"} { // the former says nothing about how long it ran
+	for _, outcome := range []string{"started", "ok"} { // the duration of a command that only started means nothing
 		x.End(t.Context(), observe.Event{Kind: "command", Outcome: outcome})
 	}
 	assert.Equal(t, map[string]float64{"": 1}, x.metric(t, "sandbox.command.duration"))
@@ -226,7 +226,7 @@ func TestEnds(t *testing.T) {
 func TestTwoObservers(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
-	x, y := observed(t, nil), observed(t, nil)
+	x, y := newTelemetry(t, nil), newTelemetry(t, nil)
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{Observer: observe.Multi(x, y)}).Create(t.Context(), testkit.Lasting(nil))
 	require.NoError(t, err)
 	_, err = sb.RunCommand(t.Context(), "echo", []string{"hello"}, nil)
@@ -250,7 +250,7 @@ func TestMetricsAddUp(t *testing.T) {
 	seed := testkit.Seed(t)
 	chance := rand.New(rand.NewPCG(seed, 0))
 	srv := sandboxtest.New(t, nil)
-	x := observed(t, nil)
+	x := newTelemetry(t, nil)
 	client := testkit.Client(t, srv, sandbox.ClientOptions{Observer: x, MaxRetries: 20, RetryWait: time.Microsecond})
 	ctx := t.Context()
 	sb, err := client.Create(ctx, testkit.Lasting(nil))
@@ -274,7 +274,7 @@ func TestMetricsAddUp(t *testing.T) {
 			err = sb.FS().WriteFiles(ctx, []sandbox.File{{Path: "f", Content: make([]byte, pick.IntN(1000))}}, nil)
 		case 2:
 			if _, missing := client.Get(ctx, "nowhere", nil); missing == nil {
-				t.Error("there is a sandbox")
+				t.Error("Get returned a sandbox that does not exist")
 			}
 		case 3:
 			err = sb.ExtendTimeout(ctx, time.Second)
@@ -333,7 +333,7 @@ func TestCardinality(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
 	for _, arguments := range []bool{false, true} {
-		x := observed(t, func(o *otelsandbox.Options) {
+		x := newTelemetry(t, func(o *otelsandbox.Options) {
 			o.Arguments = arguments
 			o.MetricAttributes = func(observe.Event) []attribute.KeyValue {
 				return []attribute.KeyValue{attribute.String("tenant", "one")}
@@ -377,12 +377,12 @@ func TestTraceparent(t *testing.T) {
 	}))
 	defer other.Close()
 	srv := sandboxtest.New(t, nil)
-	x := observed(t, nil)
+	x := newTelemetry(t, nil)
 	client := func(hc *http.Client) *sandbox.Client {
 		return testkit.Client(t, srv, sandbox.ClientOptions{Observer: x, HTTPClient: hc, MaxRetries: -1})
 	}
 	// A dropped trace is propagated as not sampled.
-	y := observed(t, func(o *otelsandbox.Options) {
+	y := newTelemetry(t, func(o *otelsandbox.Options) {
 		o.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
 	})
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{
@@ -433,7 +433,7 @@ func (r redirecting) RoundTrip(req *http.Request) (*http.Response, error) {
 // TestSeries: different attributes, including the user's, give separate time series.
 func TestSeries(t *testing.T) {
 	t.Parallel()
-	x := observed(t, func(o *otelsandbox.Options) {
+	x := newTelemetry(t, func(o *otelsandbox.Options) {
 		o.MetricAttributes = func(e observe.Event) []attribute.KeyValue {
 			if e.Sandbox == "" {
 				return nil
@@ -469,7 +469,7 @@ func TestSeries(t *testing.T) {
 func TestProduct(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, nil)
-	x := observed(t, nil)
+	x := newTelemetry(t, nil)
 	client := testkit.Client(t, srv, sandbox.ClientOptions{Observer: x})
 	sb, err := client.GetOrCreate(t.Context(), "product", testkit.Lasting(&sandbox.CreateOptions{Ports: []int{3000}})) // a 404 first
 	require.NoError(t, err)

@@ -17,10 +17,10 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-type silent struct{}
+type nopObserver struct{}
 
-func (silent) Begin(ctx context.Context, _ observe.Event) context.Context { return ctx }
-func (silent) End(context.Context, observe.Event)                         {}
+func (nopObserver) Begin(ctx context.Context, _ observe.Event) context.Context { return ctx }
+func (nopObserver) End(context.Context, observe.Event)                         {}
 
 // BenchmarkRunCommand measures the cost of an observer: without one, with one that does nothing, and
 // with spans and metrics but sampling off. The case rtt-observed of tools/perf measures it over
@@ -32,7 +32,7 @@ func BenchmarkRunCommand(b *testing.B) {
 	})
 	require.NoError(b, err)
 	stream := fmt.Sprintf(canned.Command, "null") + "\n" + `{"data":"hello\n","stream":"stdout"}` + "\n" + fmt.Sprintf(canned.Command, "0") + "\n"
-	for name, o := range map[string]observe.Observer{"nil": nil, "silent": silent{}, "otel": otel} {
+	for name, o := range map[string]observe.Observer{"nil": nil, "silent": nopObserver{}, "otel": otel} {
 		c, err := sandbox.NewClient(&sandbox.ClientOptions{
 			BaseURL: "https://api.test", Observer: o, Credentials: auth.Static(auth.Credentials{Token: "token", TeamID: "team", ProjectID: "project"}),
 			HTTPClient: &http.Client{Transport: canned.Responses(func(req *http.Request) (string, string) {

@@ -11,7 +11,7 @@ import (
 )
 
 // labels distinguish the time series of a metric. Each has few values, and is empty if it has no
-// meaning for the metric. It is a struct because a map with longer keys is slower.
+// meaning for the metric. The struct is small, because larger keys make a map slower.
 type labels struct {
 	operation, outcome, cause, direction string
 	host, path                           string // of a request; its operation determines its method
@@ -83,7 +83,7 @@ func (l *labels) attributes(e *observe.Event) []attribute.KeyValue {
 // durationLabels returns the labels for the duration of an event.
 func durationLabels(e *observe.Event) labels {
 	l := labels{operation: e.Operation, outcome: e.Outcome}
-	if e.Kind != observe.Operation { // sandbox.retries counts retries
+	if e.Kind != observe.Operation { // the cause of an operation is a retry, which sandbox.retries counts
 		l.cause = e.Cause
 	}
 	return l

@@ -78,12 +78,12 @@ type provider struct {
 	host   *oidc.Host
 	cli    auth.Refresher
 
-	mu  sync.Mutex
-	now *loginNow // nil if no login is in progress
+	mu      sync.Mutex
+	pending *pendingLogin // nil if no login is in progress
 }
 
-// loginNow is a login in progress.
-type loginNow struct {
+// pendingLogin is a login in progress.
+type pendingLogin struct {
 	done chan struct{}
 	// Set before done is closed: the outcome, and whether its caller gave up.
 	err       error
@@ -105,16 +105,16 @@ func (p *provider) get(ctx context.Context, stored func(context.Context) (auth.C
 			return c, err
 		}
 		p.mu.Lock()
-		now := p.now
-		if now == nil {
-			now = &loginNow{done: make(chan struct{})}
-			p.now = now
+		pending := p.pending
+		if pending == nil {
+			pending = &pendingLogin{done: make(chan struct{})}
+			p.pending = pending
 			p.mu.Unlock()
-			p.run(ctx, now)
+			p.run(ctx, pending)
 		} else {
 			p.mu.Unlock()
 			select {
-			case <-now.done:
+			case <-pending.done:
 			case <-ctx.Done():
 				return auth.Credentials{}, ctx.Err()
 			}
@@ -123,14 +123,14 @@ func (p *provider) get(ctx context.Context, stored func(context.Context) (auth.C
 			return auth.Credentials{}, ctx.Err()
 		}
 		// If the caller that ran the login gave up, the next one runs it.
-		if now.err != nil && !now.abandoned {
-			return auth.Credentials{}, now.err
+		if pending.err != nil && !pending.abandoned {
+			return auth.Credentials{}, pending.err
 		}
 	}
 }
 
 // run logs in, in the caller's goroutine and with the caller's context.
-func (p *provider) run(ctx context.Context, now *loginNow) {
+func (p *provider) run(ctx context.Context, pending *pendingLogin) {
 	_, err := login.Device(ctx, p.host, func(ctx context.Context, code login.Code) error {
 		return p.prompt(ctx, Code(code))
 	})
@@ -139,7 +139,7 @@ func (p *provider) run(ctx context.Context, now *loginNow) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.now = nil
-	now.err, now.abandoned = err, ctx.Err() != nil
-	close(now.done)
+	p.pending = nil
+	pending.err, pending.abandoned = err, ctx.Err() != nil
+	close(pending.done)
 }

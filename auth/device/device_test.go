@@ -36,8 +36,8 @@ func setup(t *testing.T) (*oidctest.Machine, *oidctest.Vercel, *auth.Options) {
 	return m, v, &auth.Options{HTTPClient: v.Client(), LookupEnv: m.LookupEnv, Dir: m.Dir, Interactive: new(false)}
 }
 
-// given returns credentials without their source.
-func given(c auth.Credentials) auth.Credentials {
+// withoutSource returns credentials without their source.
+func withoutSource(c auth.Credentials) auth.Credentials {
 	return auth.Credentials{Token: c.Token, TeamID: c.TeamID, ProjectID: c.ProjectID}
 }
 
@@ -71,7 +71,7 @@ func TestDevice(t *testing.T) {
 		p := auth.Chain(auth.Default(opts), device.Login(device.PromptOn(&shown), opts))
 		got, err := p.Credentials(t.Context())
 		require.NoError(t, err)
-		assert.Equal(t, auth.Credentials{Token: "dev_tok", TeamID: "team_d", ProjectID: "vercel-sandbox-default-project"}, given(got))
+		assert.Equal(t, auth.Credentials{Token: "dev_tok", TeamID: "team_d", ProjectID: "vercel-sandbox-default-project"}, withoutSource(got))
 		assert.Equal(t, "To log in to Vercel visit https://vercel.com/device?c=U-C\nor https://vercel.com/device and type U-C\n", shown.String())
 		assert.Equal(t, []string{discovery, authorizeLogin, oauthToken, oauthToken, getUser, getDefault, getTeamD}, v.Asked())
 		assert.Equal(t, map[string][]string{
@@ -224,10 +224,10 @@ func TestLoginAfterARefusal(t *testing.T) {
 		p := device.Login(func(context.Context, device.Code) error { return nil }, opts)
 		first, err := p.Credentials(t.Context())
 		require.NoError(t, err)
-		assert.Equal(t, auth.Credentials{Token: "first", TeamID: "team_d", ProjectID: "vercel-sandbox-default-project"}, given(first))
+		assert.Equal(t, auth.Credentials{Token: "first", TeamID: "team_d", ProjectID: "vercel-sandbox-default-project"}, withoutSource(first))
 		v.Say(getUser, map[string]any{"user": map[string]any{"defaultTeamId": "team_e", "username": "you"}})
 		second, err := p.Refresh(t.Context(), first)
 		require.NoError(t, err)
-		assert.Equal(t, auth.Credentials{Token: "second", TeamID: "team_d", ProjectID: "vercel-sandbox-default-project"}, given(second))
+		assert.Equal(t, auth.Credentials{Token: "second", TeamID: "team_d", ProjectID: "vercel-sandbox-default-project"}, withoutSource(second))
 	})
 }
