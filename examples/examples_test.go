@@ -51,12 +51,12 @@ var programs = []struct {
 	{
 		name: "devserver", need: "node", args: []string{"-once"},
 		want:  []string{"The server says: ready on port 3000", "It listens at http", "Hello from the sandbox, /first"},
-		setUp: network, // without its own network the sandbox would use the host's port
+		setUp: needsOwnNetwork, // without its own network the sandbox would use the host's port
 	},
 	{
 		name: "preview", need: "python3", args: []string{"-once", "-addr", "127.0.0.1:0"},
 		want:  []string{"new: 200 OK, Hello from hello", "stopped: 200 OK, Hello from hello"},
-		setUp: network, // without its own network the sandbox would use the host's port
+		setUp: needsOwnNetwork, // without its own network the sandbox would use the host's port
 	},
 	{
 		name: "agent", need: "python3",
@@ -142,8 +142,8 @@ func (m withPrograms) Run() int {
 	return m.tests.Run()
 }
 
-// forget removes the flags of package runner for the other examples.
-const forget = `	if os.Args[0] != "runner" {
+// removeRunnerFlags is code that removes the flags of package runner for the other examples.
+const removeRunnerFlags = `	if os.Args[0] != "runner" {
 		flag.CommandLine = flag.NewFlagSet(os.Args[0], flag.ExitOnError)
 	}
 `
@@ -182,7 +182,7 @@ func buildExamples(dir string) (bin string, err error) {
 		fmt.Fprintf(&imports, "\t%s_ \"github.com/go-vercel/sandbox/examples/%[1]s\"\n", p.name)
 		fmt.Fprintf(&cases, "\tcase %q:\n\t\t%[1]s_.Main()\n", p.name)
 	}
-	err = put("all/main.go", "package main\n\nimport (\n\t\"flag\"\n\t\"os\"\n\n"+imports.String()+")\n\nfunc main() {\n"+forget+"\tswitch os.Args[0] {\n"+cases.String()+"\t}\n}\n")
+	err = put("all/main.go", "package main\n\nimport (\n\t\"flag\"\n\t\"os\"\n\n"+imports.String()+")\n\nfunc main() {\n"+removeRunnerFlags+"\tswitch os.Args[0] {\n"+cases.String()+"\t}\n}\n")
 	if err != nil {
 		return "", err
 	}
@@ -233,7 +233,7 @@ func environment(srv *sandboxtest.Server) []string {
 	return append(env, "VERCEL_SANDBOX_BASE_URL="+srv.URL, "VERCEL_TOKEN="+c.Token, "VERCEL_TEAM_ID="+c.TeamID, "VERCEL_PROJECT_ID="+c.ProjectID)
 }
 
-// network skips an example that needs a sandbox with its own network.
-func network(t *testing.T, srv *sandboxtest.Server) {
+// needsOwnNetwork skips an example unless the emulator's sandboxes have their own network.
+func needsOwnNetwork(t *testing.T, srv *sandboxtest.Server) {
 	testkit.Policies(t, srv)
 }

@@ -25,7 +25,7 @@ type fixture struct {
 	*testing.T
 	srv   *sandboxtest.Server
 	traps string // a folder of programs that must not be started
-	seen  int    // the number of requests that onlyLooked has judged
+	seen  int    // the number of requests that changedNothing has checked
 }
 
 func (f *fixture) command(args ...string) *exec.Cmd {
@@ -43,9 +43,9 @@ func (f *fixture) run(args ...string) (code int, stdout, stderr string) {
 	return cmd.ProcessState.ExitCode(), out.String(), complaints.String()
 }
 
-// onlyLooked reports whether the requests since the last call changed and started
+// changedNothing reports whether the requests since the last call changed and started
 // nothing.
-func (f *fixture) onlyLooked() bool {
+func (f *fixture) changedNothing() bool {
 	all := f.srv.Requests()[f.seen:]
 	f.seen += len(all)
 	for _, r := range all {
@@ -84,7 +84,7 @@ func TestRunnerLife(t *testing.T) {
 	f := newFixture(t)
 	code, _, stderr := f.run("doctor")
 	assert.Zero(t, code, stderr)
-	assert.True(t, f.onlyLooked())
+	assert.True(t, f.changedNothing())
 
 	src := archiveOf(t, "file", "from the archive\n")
 	code, stdout, stderr := f.run("-name", "ci", "-keep", "-archive", src, "run", "sh", "-c", "cat file; echo made >built; echo oops >&2; exit 3")
@@ -98,13 +98,13 @@ func TestRunnerLife(t *testing.T) {
 	code, stdout, _ = f.run("list")
 	assert.Zero(t, code)
 	assert.Equal(t, "ci stopped\n", stdout)
-	assert.True(t, f.onlyLooked())
+	assert.True(t, f.changedNothing())
 	code, _, stderr = f.run("-owner", "other", "-name", "ci", "run", "true")
 	assert.Equal(t, 64, code)
 	assert.Contains(t, stderr, "sandbox ci is not owned by other")
 	_, stdout, _ = f.run("-owner", "other", "cleanup")
 	assert.Empty(t, stdout)
-	assert.True(t, f.onlyLooked(), "another's sandbox is left alone")
+	assert.True(t, f.changedNothing(), "another's sandbox is left alone")
 	assert.Equal(t, kept, f.sandboxes())
 
 	code, stdout, _ = f.run("-name", "ci", "run", "cat", "built", "file")
@@ -128,7 +128,7 @@ func TestRunnerCleanup(t *testing.T) {
 	assert.Equal(t, map[string]sandbox.Status{"stranger": sandbox.StatusRunning}, f.sandboxes())
 }
 
-// TestRunnerErrors: the exit code says what kind of error it was, and no sandbox is left.
+// TestRunnerErrors: the exit code depends on the kind of error, and no sandbox remains.
 func TestRunnerErrors(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -159,14 +159,14 @@ func TestRunnerErrors(t *testing.T) {
 	_ = nobody.Run()
 	assert.Equal(t, 75, nobody.ProcessState.ExitCode())
 	f.seen = len(f.srv.Requests())
-	for _, token := range []string{"VERCEL_TOKEN", "VERCEL_AUTH_TOKEN"} { // alone, so that the project is searched for with the second one
+	for _, token := range []string{"VERCEL_TOKEN", "VERCEL_AUTH_TOKEN"} { // without a project; only the second variable starts a search for one
 		lone := f.command("doctor")
 		lone.Dir = t.TempDir()
 		lone.Env = append(lone.Env, "VERCEL_PROJECT_ID=", "VERCEL_TEAM_ID=", "VERCEL_TOKEN=", "VERCEL_AUTH_TOKEN=", "VERCEL_OIDC_TOKEN=", token+"="+f.srv.Credentials().Token)
 		out, _ := lone.CombinedOutput()
 		assert.Equal(t, 77, lone.ProcessState.ExitCode(), "%s", out)
 	}
-	assert.True(t, f.onlyLooked(), "no project is created")
+	assert.True(t, f.changedNothing(), "no project is created")
 	assert.Empty(t, f.sandboxes())
 }
 

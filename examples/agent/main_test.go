@@ -15,8 +15,8 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// TestSessionStopsInTheMiddle: the conversation continues when its session stops under
-// a call.
+// TestSessionStopsInTheMiddle: the conversation continues after its session has stopped
+// during a call.
 func TestSessionStopsInTheMiddle(t *testing.T) {
 	t.Parallel()
 	srv, sb := testkit.Start(t, nil)

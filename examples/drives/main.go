@@ -62,7 +62,7 @@ func runScript(ctx context.Context, name string, mount sandbox.Mount, script str
 	if err != nil {
 		return err
 	}
-	// The drive has the session's writes once the session has ended.
+	// The drive gets the session's writes when the session ends, so stop it.
 	defer func() {
 		ctx := context.WithoutCancel(ctx)
 		_, stopErr := sb.Stop(ctx, nil)

@@ -47,7 +47,7 @@ func run(ctx context.Context) (err error) {
 	}
 	defer func() {
 		fmt.Println("Deleting the sandbox…")
-		// Without the cancellation of ctx, so that Ctrl-C deletes it, too.
+		// Ignore the cancellation of ctx, to delete the sandbox after Ctrl-C too.
 		err = errors.Join(err, sb.Delete(context.WithoutCancel(ctx), nil))
 	}()
 

@@ -43,7 +43,7 @@ func main() {
 	case verb == "run" && flag.NArg() > 1:
 		code, err = run(ctx, client, flag.Args()[1:])
 	case verb == "list", verb == "cleanup":
-		err = each(ctx, client, verb == "cleanup")
+		err = listOrDelete(ctx, client, verb == "cleanup")
 	case verb == "doctor": // changes nothing
 		_, err = client.ListPage(ctx, &sandbox.ListOptions{Limit: 1})
 	default:
@@ -115,13 +115,13 @@ func upload(ctx context.Context, sb *sandbox.Sandbox) error {
 	return unpack.Run()
 }
 
-// each lists the owner's sandboxes, or deletes them.
-func each(ctx context.Context, client *sandbox.Client, remove bool) error {
+// listOrDelete lists the owner's sandboxes, and deletes them if remove is set.
+func listOrDelete(ctx context.Context, client *sandbox.Client, remove bool) error {
 	for info, err := range client.List(ctx, &sandbox.ListOptions{Tags: map[string]string{"runner": *owner}}) {
 		if err == nil && remove {
 			var sb *sandbox.Sandbox
 			if sb, err = find(ctx, client, info.Name); err == nil {
-				err = sb.Delete(ctx, nil) // spares another sandbox that has taken the name
+				err = sb.Delete(ctx, nil) // does not delete another sandbox that has this name meanwhile
 			}
 		}
 		if err != nil && !errors.Is(err, sandbox.ErrNotFound) {

@@ -47,9 +47,9 @@ func run(ctx context.Context) (err error) {
 	return err
 }
 
-// solve lets a model work with the tools until it answers. An error that the model
-// can't fix, such as that of a deleted sandbox, ends it. It matches the error of
-// [agent.Toolset.Call].
+// solve lets a model work with the tools until it answers. If a call fails with an error
+// that the model can't fix, such as that of a deleted sandbox, solve returns an error
+// that matches it.
 func solve(ctx context.Context, chat model.ToolCallingChatModel, tools *agent.Toolset, task string) (string, error) {
 	var offered []tool.BaseTool
 	for _, described := range tools.Tools() {
@@ -58,7 +58,7 @@ func solve(ctx context.Context, chat model.ToolCallingChatModel, tools *agent.To
 	a, err := react.NewAgent(ctx, &react.AgentConfig{
 		ToolCallingModel: chat,
 		ToolsConfig:      compose.ToolsNodeConfig{Tools: offered},
-		MaxStep:          100, // agent.Limits.Calls is the limit; by default it ends after six calls
+		MaxStep:          100, // let agent.Limits.Calls be the limit; the default allows only six calls
 	})
 	if err != nil {
 		return "", err
@@ -70,7 +70,7 @@ func solve(ctx context.Context, chat model.ToolCallingChatModel, tools *agent.To
 	return answer.Content, nil
 }
 
-// sandboxTool is a tool of Eino.
+// sandboxTool is a tool of package agent in the form that Eino expects.
 type sandboxTool struct {
 	agent.Tool
 	tools *agent.Toolset
@@ -89,7 +89,7 @@ func (t *sandboxTool) InvokableRun(ctx context.Context, args string, _ ...tool.O
 	return result.Text, err
 }
 
-// script is a chat model that a function stands in for.
+// script is a function that stands in for a chat model.
 type script func(messages []*schema.Message) *schema.Message
 
 func (s script) Generate(_ context.Context, messages []*schema.Message, _ ...model.Option) (*schema.Message, error) {

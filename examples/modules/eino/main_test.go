@@ -17,14 +17,14 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// call is what a model answers that calls a tool.
+// call returns a message of a model that calls a tool.
 func call(t *testing.T, id, name string, args any) *schema.Message {
 	text, err := json.Marshal(args)
 	require.NoError(t, err)
 	return schema.AssistantMessage("", []schema.ToolCall{{ID: id, Function: schema.FunctionCall{Name: name, Arguments: string(text)}}})
 }
 
-// TestScript wants the scripted model to see by Eino what it sees without.
+// TestScript: the scripted model gets the same results through Eino as without it.
 func TestScript(t *testing.T) {
 	m, tools := scripted.Start(t)
 	last, err := solve(t.Context(), script(func(messages []*schema.Message) *schema.Message {
@@ -44,7 +44,7 @@ func TestScript(t *testing.T) {
 	assert.Equal(t, scripted.Directly(t), m.Transcript())
 }
 
-// listening is a model that keeps the tools that it gets.
+// listening is a model that records the tools that it gets.
 type listening struct {
 	script
 	tools *[]*schema.ToolInfo
@@ -55,8 +55,8 @@ func (l listening) WithTools(tools []*schema.ToolInfo) (model.ToolCallingChatMod
 	return l, nil
 }
 
-// TestErrors wants the model to hear of its mistakes, and the program of what the
-// model can't mend.
+// TestErrors: the model reads about its mistakes, and the program gets the errors that the
+// model can't fix.
 func TestErrors(t *testing.T) {
 	tools := agent.New(nil, &agent.Options{Limits: agent.Limits{Calls: 1}, Before: func(context.Context, agent.Call) error { return agent.Refuse("ask first") }})
 	defer tools.Close()

@@ -1,5 +1,5 @@
 // Genkit lets a model of Google's Genkit work in a sandbox with the tools of
-// package agent. define is the adapter. A function stands in for the model of a
+// package agent. defineTools is the adapter. A function stands in for the model of a
 // plugin.
 //
 //	go build -C examples/modules/genkit -o /tmp/genkit . && go run ./cmd/sandbox-emulator /tmp/genkit
@@ -43,14 +43,14 @@ func run(ctx context.Context) (err error) {
 	return err
 }
 
-// solve lets a model work with the tools until it answers. An error that the model
-// can't fix, such as that of a deleted sandbox, ends it. It matches the error of
-// [agent.Toolset.Call].
+// solve lets a model work with the tools until it answers. If a call fails with an error
+// that the model can't fix, such as that of a deleted sandbox, solve returns an error
+// that matches it.
 func solve(ctx context.Context, model ai.ModelFunc, tools *agent.Toolset, task string) (string, error) {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	g := genkit.Init(ctx)
-	refs, err := define(g, tools, fail)
+	refs, err := defineTools(g, tools, fail)
 	if err != nil {
 		return "", err
 	}
@@ -60,7 +60,7 @@ func solve(ctx context.Context, model ai.ModelFunc, tools *agent.Toolset, task s
 		ai.WithSystem("%s", tools.Instructions()),
 		ai.WithPrompt("%s", task),
 		ai.WithTools(refs...),
-		ai.WithMaxTurns(100), // agent.Limits.Calls is the limit; by default it ends after five calls
+		ai.WithMaxTurns(100), // let agent.Limits.Calls be the limit; the default allows only five calls
 	)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
@@ -68,9 +68,9 @@ func solve(ctx context.Context, model ai.ModelFunc, tools *agent.Toolset, task s
 	return answer, err
 }
 
-// define registers the tools with Genkit. Errors also go to fail, because Genkit
-// returns only their text.
-func define(g *genkit.Genkit, tools *agent.Toolset, fail func(error)) ([]ai.ToolRef, error) {
+// defineTools registers the tools with Genkit. It also passes errors to fail, because
+// Genkit returns only their text.
+func defineTools(g *genkit.Genkit, tools *agent.Toolset, fail func(error)) ([]ai.ToolRef, error) {
 	var refs []ai.ToolRef
 	for _, described := range tools.Tools() {
 		var input map[string]any

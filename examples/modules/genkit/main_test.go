@@ -16,8 +16,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// model is one that a function stands in for. seen is the result of the last
-// call, empty at first.
+// model returns a scripted model. next returns its next call or its answer. seen is the
+// result of the previous call, or empty.
 func model(t *testing.T, next func(req *ai.ModelRequest, seen string) *ai.Part) ai.ModelFunc {
 	return func(_ context.Context, req *ai.ModelRequest, _ ai.ModelStreamCallback) (*ai.ModelResponse, error) {
 		seen := ""
@@ -35,7 +35,7 @@ func call(req *ai.ModelRequest, name string, args map[string]any) *ai.Part {
 	return ai.NewToolRequestPart(&ai.ToolRequest{Ref: fmt.Sprint("call-", len(req.Messages)), Name: name, Input: args})
 }
 
-// TestScript wants the scripted model to see by Genkit what it sees without.
+// TestScript: the scripted model gets the same results through Genkit as without it.
 func TestScript(t *testing.T) {
 	m, tools := scripted.Start(t)
 	last, err := solve(t.Context(), model(t, func(req *ai.ModelRequest, seen string) *ai.Part {
@@ -50,8 +50,8 @@ func TestScript(t *testing.T) {
 	assert.Equal(t, scripted.Directly(t), m.Transcript())
 }
 
-// TestErrors wants the model to hear of its mistakes, and the program of what the
-// model can't mend.
+// TestErrors: the model reads about its mistakes, and the program gets the errors that the
+// model can't fix.
 func TestErrors(t *testing.T) {
 	tools := agent.New(nil, &agent.Options{Limits: agent.Limits{Calls: 1}, Before: func(context.Context, agent.Call) error { return agent.Refuse("ask first") }})
 	defer tools.Close()

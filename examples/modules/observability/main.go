@@ -77,13 +77,13 @@ func run(ctx context.Context, listener net.Listener, database string, sandboxes 
 	if err != nil {
 		return err
 	}
-	behind, err := url.Parse(database)
+	prometheusURL, err := url.Parse(database)
 	if err != nil {
 		return err
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.Handler())
-	mux.Handle("GET /api/v1/query_range", httputil.NewSingleHostReverseProxy(behind))
+	mux.Handle("GET /api/v1/query_range", httputil.NewSingleHostReverseProxy(prometheusURL))
 	mux.HandleFunc("GET /dashboard.json", serve("application/json", dashboard))
 	mux.HandleFunc("GET /{$}", serve("text/html; charset=utf-8", page))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}

@@ -19,7 +19,7 @@ import (
 )
 
 // TestMetricsAreServed: every metric that a panel of the dashboard or a query of
-// docs/observability.md asks for is there after a while of trouble.
+// docs/observability.md asks for is served after a while with trouble.
 func TestMetricsAreServed(t *testing.T) {
 	srv := sandboxtest.New(t, nil)
 	for _, v := range srv.Environ() {
