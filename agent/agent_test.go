@@ -411,9 +411,9 @@ func TestPython(t *testing.T) {
 	assert.Contains(t, d.ok("python", args{"code": "input()"}), "EOFError")
 
 	gone := "Variables are gone; the next call starts a new interpreter."
-	anew := "The interpreter was restarted: variables of earlier calls are gone. "
+	restarted := "The interpreter was restarted: variables of earlier calls are gone. "
 	assert.Contains(t, d.refused("python", args{"code": "print('last', flush=True); os._exit(7)"}), "The interpreter ended. Exit code 7. "+gone+wrapped("last\n"))
-	assert.Contains(t, d.ok("python", args{"code": "x"}), anew+"It failed.")
+	assert.Contains(t, d.ok("python", args{"code": "x"}), restarted+"It failed.")
 	assert.Equal(t, "Done."+wrapped("1\n"), d.ok("python", args{"code": "x = 1\nx"}))
 	result := d.try("python", args{"code": "import time\nprint(x, flush=True)\ntime.sleep(1000)", "timeout_seconds": 1})
 	assert.Contains(t, result.Text, "It was still running after 1s and was stopped. "+gone+wrapped("1\n"))
@@ -421,7 +421,7 @@ func TestPython(t *testing.T) {
 	d.ok("python", args{"code": "x = 2"})
 	testkit.StopElsewhere(t, d.srv, d.sb)
 	d.ok("bash", args{"command": "true"})
-	assert.Contains(t, d.ok("python", args{"code": "print(1)"}), anew+"Done.")
+	assert.Contains(t, d.ok("python", args{"code": "print(1)"}), restarted+"Done.")
 	// Output that looks like the end of a cell is treated as output.
 	assert.Contains(t, d.ok("python", args{"code": `print('\n\x1eABC{"ok":false}')`}), `\x1eABC{"ok":false}`)
 }
@@ -503,7 +503,7 @@ func TestArtifacts(t *testing.T) {
 		}
 		return list
 	}
-	assert.False(t, slices.Contains(names(toolsFor(t, d.srv, d.sb, nil).Toolset), "save_artifact"), "without a folder there are none")
+	assert.False(t, slices.Contains(names(toolsFor(t, d.srv, d.sb, nil).Toolset), "save_artifact"), "without a folder there are no tools for artifacts")
 }
 
 // TestArtifactsOfRepositories tries to save each file of a Git repository that runs programs,

@@ -79,7 +79,7 @@ func FuzzBefore(f *testing.F) {
 		call := seen[0]
 		runs, err := encode(ran, "")
 		require.NoError(t, err)
-		assert.Equal(t, string(runs), string(call.Arguments), "other arguments are judged than run")
+		assert.Equal(t, string(runs), string(call.Arguments), "Before sees arguments that the tool does not get")
 
 		var paths []string
 		for _, l := range locations(ran) {

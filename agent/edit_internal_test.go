@@ -133,14 +133,14 @@ func TestEditAgainstSed(t *testing.T) {
 		require.Less(t, i, 10000)
 		text := some(12) + "\n"
 		in := &editInput{Old: some(3), New: some(4), All: true}
-		plain, said, err := in.apply(text)
+		plain, summary, err := in.apply(text)
 		if err != nil || !strings.HasSuffix(plain, "\n") {
 			continue
 		}
 		edits++
-		edited, saidOfDOS, err := in.apply(sed("s/$/\\r/", text))
+		edited, summaryOfDOS, err := in.apply(sed("s/$/\\r/", text))
 		require.NoError(t, err, "%q %q", text, in.Old)
-		assert.Equal(t, said, saidOfDOS)
+		assert.Equal(t, summary, summaryOfDOS)
 		assert.Equal(t, plain, sed("s/\\r$//", edited), "%q %q", text, in.Old)
 		assert.Equal(t, sed("s/$/\\r/", plain), edited, "%q %q", text, in.Old)
 	}

@@ -86,7 +86,7 @@ func TestHostileText(t *testing.T) {
 	var text, shown strings.Builder     // all texts, and what the model reads
 	var lines, numbered strings.Builder // the texts of one line, and what the model reads
 	number := 0
-	for said, seen := range map[string]string{
+	for sent, seen := range map[string]string{
 		"\x1b]0;title\x07\x1b[2J":                     `\x1b]0;title\x07\x1b[2J`,
 		"a\rb\bc\x00d\x7f":                            `a\x0db\x08c\x00d\x7f`,
 		"\xff\xc3":                                    `\xff\xc3`,
@@ -100,13 +100,13 @@ func TestHostileText(t *testing.T) {
 		"⚠\ufe0f: \u0915\u094d\u200d\u0937":           "⚠\ufe0f: \u0915\u094d\u200d\u0937",
 		"sandbox-data is a name":                      "sandbox-data is a name",
 	} {
-		if utf8.ValidString(said) { // the service replaces invalid bytes
-			text.WriteString(said + "\n")
+		if utf8.ValidString(sent) { // the service replaces invalid bytes
+			text.WriteString(sent + "\n")
 			shown.WriteString(seen + "\n")
 		}
-		if !strings.ContainsAny(said, "\x00\n") {
+		if !strings.ContainsAny(sent, "\x00\n") {
 			number++
-			lines.WriteString(said + "\n")
+			lines.WriteString(sent + "\n")
 			fmt.Fprintf(&numbered, "%6d\t%s\n", number, seen)
 		}
 	}

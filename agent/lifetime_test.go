@@ -119,7 +119,7 @@ func TestKeepRunning(t *testing.T) {
 		times = 2
 	}
 	for i := range times {
-		require.Equal(t, i+1, extensions(), "one for each end")
+		require.Equal(t, i+1, extensions(), "one extension before each end")
 		srv.Advance(11 * time.Minute)
 		require.Eventually(t, func() bool {
 			sb, err := client.Get(t.Context(), "chat", &sandbox.GetOptions{NoResume: true}) // any response tells the client the time
@@ -154,7 +154,7 @@ func TestDeadMachine(t *testing.T) {
 			assert.Contains(t, result.Text, "empty", name)
 			assert.Nil(t, result.Data["lost"], name)
 		}
-		assert.NotContains(t, result.Text, "new", "it is said once")
+		assert.NotContains(t, result.Text, "new", "the new sandbox is reported once")
 	}
 }
 
@@ -220,7 +220,7 @@ func TestLossesReportedOnce(t *testing.T) {
 	assert.Contains(t, third.ok("bash", args{"command": "true"}), "This sandbox is new")
 
 	_, _, err := p.Acquire(t.Context(), "")
-	assert.ErrorIs(t, err, sandbox.ErrInvalid, "all who have no ID would share one")
+	assert.ErrorIs(t, err, sandbox.ErrInvalid, "all callers without an ID would share a sandbox")
 	assert.ErrorIs(t, p.Delete(t.Context(), ""), sandbox.ErrInvalid)
 }
 

@@ -135,7 +135,7 @@ func TestDocumentedPolicy(t *testing.T) {
 			}
 		}
 	}
-	assert.True(t, judge("bash", args{"sandbox": sb.Name(), "command": "make test", "env": args{}}), "no variable is none")
+	assert.True(t, judge("bash", args{"sandbox": sb.Name(), "command": "make test", "env": args{}}), "an empty object is the same as no variables")
 }
 
 // TestPolicyAttacks makes calls that resemble those that the policy of docs/agents.md allows.

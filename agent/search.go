@@ -228,7 +228,7 @@ func (c *call) walk(ctx context.Context, root, pattern string) (list []foundFile
 			return err
 		case err != nil && ctx.Err() != nil:
 			return err
-		case err != nil: // it was removed meanwhile, or permission is denied
+		case err != nil: // it was removed in the meantime, or permission is denied
 			skipped++
 			return nil
 		case name == "." && !d.IsDir():

@@ -24,7 +24,7 @@ func TestCanceledSearch(t *testing.T) {
 	cancel()
 	r := &cancelableReader{Reader: bytes.NewReader(bytes.Repeat([]byte("x"), maxSearched)), ctx: ctx}
 	assert.False(t, re.MatchReader(r))
-	assert.Greater(t, r.Len(), maxSearched-2*maxLooked, "it has read on")
+	assert.Greater(t, r.Len(), maxSearched-2*maxLooked, "the search continues after the cancellation")
 }
 
 // TestGlobHint: a pattern that other programs read differently has a hint.

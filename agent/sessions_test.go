@@ -201,7 +201,7 @@ func TestProject(t *testing.T) {
 	starts := testkit.Count(srv, sandboxtest.GetSandbox)
 	d.ok("stop_sandbox", args{"sandbox": "a"})
 	assert.Equal(t, starts+1, testkit.Count(srv, sandboxtest.GetSandbox))
-	assert.Equal(t, sandbox.StatusStopped, statusOf(t, srv, "a"), "it is not started to be stopped")
+	assert.Equal(t, sandbox.StatusStopped, statusOf(t, srv, "a"), "stop_sandbox does not start the sandbox first")
 	assert.Contains(t, d.ok("list_sandboxes", nil), "a (stopped, vercel/sandbox/universal) x=y")
 	assert.Contains(t, d.ok("list_sandboxes", args{"name_prefix": "b"}), "1 sandboxes.")
 	d.ok("remove_sandbox", args{"sandbox": "a"})
@@ -272,7 +272,7 @@ func TestInvalidOptions(t *testing.T) {
 	}
 	offered := agent.New(nil, &agent.Options{Tools: []string{"bash", "save_artifact"}})
 	defer offered.Close()
-	assert.Len(t, offered.Tools(), 1, "a tool that has no folder is not a mistake")
+	assert.Len(t, offered.Tools(), 1, "naming a tool for artifacts without a folder is not a mistake")
 }
 
 // TestListPages: a model can list all sandboxes of a project page by page, even if few fit

@@ -85,7 +85,7 @@ func TestEnv(t *testing.T) {
 	t.Setenv("VERCEL_AUTH_TOKEN", "")
 	t.Setenv("VERCEL_TOKEN", "")
 	_, err = auth.Env().Credentials(t.Context())
-	assert.ErrorIs(t, err, auth.ErrNoCredentials, "the platform sets VERCEL_PROJECT_ID everywhere")
+	assert.ErrorIs(t, err, auth.ErrNoCredentials, "VERCEL_PROJECT_ID alone does not count, because the platform always sets it")
 }
 
 func TestDefaultOrder(t *testing.T) {
@@ -136,7 +136,7 @@ func TestDefaultOrder(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, auth.Credentials{Token: "a", TeamID: "team_linked", ProjectID: "prj_linked"}, got)
 	}
-	assert.Len(t, v.Asked(), asked, "the link tells it all")
+	assert.Len(t, v.Asked(), asked, "the linked project is sufficient, so nothing is requested")
 }
 
 func TestRefreshOfARefusedToken(t *testing.T) {
@@ -157,10 +157,10 @@ func TestRefreshOfARefusedToken(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, second, got.Token)
 	}
-	assert.Len(t, v.Asked(), 1, "whoever comes later gets what the first one fetched")
+	assert.Len(t, v.Asked(), 1, "later callers get the token that the first one fetched")
 
 	stale, err = p.Refresh(t.Context(), auth.Credentials{Token: second})
-	require.ErrorContains(t, err, "refused", "the server gave the same again")
+	require.ErrorContains(t, err, "refused", "the server returned the refused token again")
 	assert.Zero(t, stale)
 
 	m.Set("VERCEL_TOKEN", "fixed")

@@ -41,7 +41,7 @@ func (a *authority) checkRequest(failures bool) bool {
 	a.attempts++
 	assert.Equal(a.t, 1, a.active, "one refresh at a time")
 	if !a.failedAt.IsZero() {
-		assert.GreaterOrEqual(a.t, time.Since(a.failedAt), 500*time.Millisecond, "a pause after a failure")
+		assert.GreaterOrEqual(a.t, time.Since(a.failedAt), 500*time.Millisecond, "there is a pause after a failure")
 	}
 	a.mu.Unlock()
 	time.Sleep(200 * time.Millisecond)
@@ -133,7 +133,7 @@ func TestCache(t *testing.T) {
 		var fail atomic.Bool
 		p := auth.Cache(auth.ProviderFunc(func(ctx context.Context) (auth.Credentials, error) {
 			n := calls.Add(1)
-			assert.Nil(t, ctx.Value(t), "no caller's context")
+			assert.Nil(t, ctx.Value(t), "the fetch does not get the values of a caller's context")
 			time.Sleep(time.Second)
 			if fail.Load() {
 				return auth.Credentials{}, errors.New("vault is down")
@@ -165,7 +165,7 @@ func TestCache(t *testing.T) {
 		time.Sleep(time.Hour)
 		fail.Store(true)
 		for range 10 {
-			assert.Equal(t, "t2", token(), "it is used until there is a better one")
+			assert.Equal(t, "t2", token(), "the token is used until there is a newer one")
 		}
 		assert.EqualValues(t, 3, calls.Load())
 		time.Sleep(time.Second)
@@ -181,7 +181,7 @@ func TestCache(t *testing.T) {
 		assert.Equal(t, "t6", got.Token)
 		got, err = p.Refresh(t.Context(), auth.Credentials{Token: "t5"})
 		require.NoError(t, err)
-		assert.Equal(t, "t6", got.Token, "refreshed already")
+		assert.Equal(t, "t6", got.Token, "the token was refreshed before")
 		fail.Store(true)
 		for range 3 {
 			_, err = p.Refresh(t.Context(), got)
@@ -215,6 +215,6 @@ func TestShortLivedTokens(t *testing.T) {
 			require.NoError(t, err)
 			time.Sleep(time.Second)
 		}
-		assert.Less(t, calls, 15, "not one fetch for each request")
+		assert.Less(t, calls, 15, "there is not a fetch for each call")
 	})
 }

@@ -59,7 +59,7 @@ func TestCLIDefaultTeam(t *testing.T) {
 	m.Link("team_later", "prj_later")
 	got, err := p.Credentials(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, "team_d", got.TeamID, "a program stays with its project")
+	assert.Equal(t, "team_d", got.TeamID, "a provider keeps its project")
 	assert.Equal(t, []string{getUser, getDefault, getTeamD}, v.Asked())
 	assert.Equal(t, []string{"team_d"}, v.Requests()[1].Query["teamId"])
 	assert.Contains(t, log.String(), "teamSlug=d")
@@ -187,7 +187,7 @@ func TestCLILinkedProject(t *testing.T) {
 	m.Write(m.LoginFile(), login())
 	m.Link("team_l", "prj_l")
 	got, err := auth.CLI(opts).Credentials(t.Context())
-	require.NoError(t, err, "the names are for show only")
+	require.NoError(t, err, "a failure to find the names does not matter")
 	assert.Equal(t, auth.Credentials{Token: "cli_tok", TeamID: "team_l", ProjectID: "prj_l"}, withoutSource(got))
 	assert.Equal(t, []string{"GET vercel.com/api/v2/teams/team_l", "GET vercel.com/api/v2/projects/prj_l"}, v.Asked())
 
@@ -237,7 +237,7 @@ func TestCLILoginIsRefreshedAhead(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		assert.Equal(t, "cli_2", token())
 		assert.Equal(t, []string{discovery, oauthToken}, v.Asked())
-		assert.Equal(t, "r0", m.Read(m.LoginFile())["refreshToken"], "kept when the server sends no other")
+		assert.Equal(t, "r0", m.Read(m.LoginFile())["refreshToken"], "the refresh token is kept if the server sends no other")
 	})
 }
 

@@ -74,7 +74,7 @@ func TestTokenRefusedBeforeItExpires(t *testing.T) {
 	var apiErr *sandbox.APIError
 	require.ErrorAs(t, err, &apiErr)
 	assert.Equal(t, 403, apiErr.Status)
-	assert.Equal(t, []string{listSandboxes}, v.Asked(), "no new token would be allowed more")
+	assert.Equal(t, []string{listSandboxes}, v.Asked(), "a new token would not allow more")
 }
 
 func TestCredentialsAreCheckedBeforeARequest(t *testing.T) {

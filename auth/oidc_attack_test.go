@@ -141,7 +141,7 @@ func TestLeftoversAreSwept(t *testing.T) {
 	_, err := hostOn(t, &singleUse{}, m.Getenv).Login(t.Context(), 0, "")
 	require.NoError(t, err)
 	assert.NoFileExists(t, old)
-	assert.FileExists(t, fresh, "somebody may be writing it")
+	assert.FileExists(t, fresh, "another process may be writing it")
 }
 
 // TestEchoesOfTheAuthorizationServer: no error contains a secret that was sent.

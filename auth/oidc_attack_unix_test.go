@@ -34,18 +34,18 @@ func TestLinksOfOthers(t *testing.T) {
 	h := oidc.NewHost(nil, none, work)
 
 	scope, err := h.Link()
-	require.NoError(t, err, "it is mine")
+	require.NoError(t, err, "this user owns the project")
 	assert.Equal(t, "prj_x", scope.ProjectID)
 
 	require.NoError(t, os.Chown(file, nobody, nobody))
 	_, err = h.Link()
-	assert.ErrorIs(t, err, oidc.ErrNotLinked, "the file is another's")
+	assert.ErrorIs(t, err, oidc.ErrNotLinked, "another user owns the file")
 	assert.ErrorContains(t, err, file)
 
 	require.NoError(t, os.Chown(file, 0, 0))
 	require.NoError(t, os.Chown(link, nobody, nobody))
 	_, err = h.Link()
-	assert.ErrorIs(t, err, oidc.ErrNotLinked, "the folder is another's, who can put another file there")
+	assert.ErrorIs(t, err, oidc.ErrNotLinked, "another user owns the folder and can replace the file")
 
 	// Another user's symbolic links to a folder and a file of this user.
 	require.NoError(t, os.Chown(link, 0, 0))
@@ -53,16 +53,16 @@ func TestLinksOfOthers(t *testing.T) {
 	require.NoError(t, os.Rename(link, mine))
 	require.NoError(t, os.Symlink(mine, link))
 	_, err = h.Link()
-	require.NoError(t, err, "a link of mine")
+	require.NoError(t, err, "this user owns the link")
 	require.NoError(t, os.Lchown(link, nobody, nobody))
 	_, err = h.Link()
-	assert.ErrorIs(t, err, oidc.ErrNotLinked, "the link of the folder is another's")
+	assert.ErrorIs(t, err, oidc.ErrNotLinked, "another user owns the link to the folder")
 	require.NoError(t, os.Remove(link))
 	require.NoError(t, os.Mkdir(link, 0o755))
 	require.NoError(t, os.Symlink(filepath.Join(mine, "project.json"), file))
 	require.NoError(t, os.Lchown(file, nobody, nobody))
 	_, err = h.Link()
-	assert.ErrorIs(t, err, oidc.ErrNotLinked, "the link of the file is another's")
+	assert.ErrorIs(t, err, oidc.ErrNotLinked, "another user owns the link to the file")
 	require.NoError(t, os.Remove(file))
 	require.NoError(t, os.Rename(filepath.Join(mine, "project.json"), file))
 

@@ -173,7 +173,7 @@ func TestOIDCNearlyExpired(t *testing.T) {
 	p := auth.OIDC(opts)
 
 	got, err := p.Credentials(t.Context())
-	require.NoError(t, err, "it is good until its end")
+	require.NoError(t, err, "the token is used until it expires")
 	assert.Equal(t, near, got.Token)
 	assert.Empty(t, v.Asked(), "nobody is logged in")
 
@@ -290,7 +290,7 @@ func TestOIDCWithoutAPlaceToStore(t *testing.T) {
 	fresh := oidctest.Token("team_linked", "prj_linked", time.Hour)
 	v.Say(exchangeLinked, map[string]string{"token": fresh})
 	got, err := auth.OIDC(opts).Credentials(t.Context())
-	require.NoError(t, err, "the store only saves work")
+	require.NoError(t, err, "storing the token is not necessary")
 	assert.Equal(t, fresh, got.Token)
 }
 
@@ -322,7 +322,7 @@ func TestOIDCForAProjectGiven(t *testing.T) {
 	}
 	require.Len(t, v.Requests(), 2)
 	assert.Equal(t, []string{"team_given"}, v.Requests()[0].Query["teamId"])
-	assert.Equal(t, []string{"team_linked"}, v.Requests()[1].Query["teamId"], "what is missing is the linked project's")
+	assert.Equal(t, []string{"team_linked"}, v.Requests()[1].Query["teamId"], "the linked project completes the options")
 }
 
 func TestOIDCRefusedTokenOfARequest(t *testing.T) {
@@ -339,7 +339,7 @@ func TestOIDCRefusedTokenOfARequest(t *testing.T) {
 	got, err = p.Refresh(ctx, got)
 	require.NoError(t, err)
 	assert.Equal(t, env, got.Token)
-	assert.Empty(t, v.Asked(), "a request's claims get no token of this machine's login")
+	assert.Empty(t, v.Asked(), "the project of a request's token gets no token of this machine's login")
 }
 
 func TestOIDCRefreshesTheLogin(t *testing.T) {
@@ -431,7 +431,7 @@ func TestOIDCFailuresKeepTheLogin(t *testing.T) {
 		m.Write(m.LoginFile()+".lock/in the way", "")
 		_, err := auth.OIDC(opts).Credentials(t.Context())
 		require.ErrorContains(t, err, "locking "+m.LoginFile())
-		assert.Empty(t, v.Asked(), "the refresh token is not spent when its successor can't be kept")
+		assert.Empty(t, v.Asked(), "the refresh token is not used if its successor can't be stored")
 		assert.Equal(t, expired, m.Read(m.LoginFile()))
 	})
 	t.Run("no refresh token", func(t *testing.T) {

@@ -36,7 +36,7 @@ func TestTokenFindsItsProject(t *testing.T) {
 		require.NotErrorIs(t, err, auth.ErrNoCredentials)
 		assert.ErrorContains(t, err, "team team_emulator has no vercel-sandbox-default-project")
 	}
-	assert.Equal(t, append(search, search...), asked(), "nothing is created, and what was missing may be there later")
+	assert.Equal(t, append(search, search...), asked(), "nothing is created, and the next call searches again")
 
 	m := oidctest.NewMachine(t)
 	m.Set("VERCEL_AUTH_TOKEN", token)
@@ -120,7 +120,7 @@ func TestTokenCannotBeUsed(t *testing.T) {
 	_, err = auth.Token("planted\n", opts).Credentials(t.Context())
 	require.ErrorContains(t, err, "Token may only contain printable ASCII")
 	assert.NotContains(t, err.Error(), "planted")
-	assert.Empty(t, v.Asked(), "it is not sent")
+	assert.Empty(t, v.Asked(), "the token is not sent")
 	opts.ProjectID = "p"
 	p := auth.Token("t", opts)
 	_, err = p.Refresh(t.Context(), auth.Credentials{Token: "t"})
@@ -156,7 +156,7 @@ func TestLoneTokenOfTheEnvironment(t *testing.T) {
 	m.Link("team_later", "prj_later")
 	got, err = p.Credentials(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, want, got, "a program stays with its project")
+	assert.Equal(t, want, got, "a provider keeps its project")
 	m.Set("VERCEL_PROJECT_ID", "prj_e")
 	got, err = p.Credentials(t.Context())
 	require.NoError(t, err)

@@ -212,10 +212,10 @@ func TestEnds(t *testing.T) {
 		x.End(ctx, e)
 		assert.Len(t, x.spans.GetSpans()[n].Events, n)
 	}
-	for n, operation := range []string{"untold", "told"} {
+	for n, operation := range []string{"unreported", "reported"} {
 		x.End(t.Context(), observe.Event{Kind: "operation", Operation: operation, RateLimit: 9 * n, RateRemaining: 4})
 	}
-	assert.Equal(t, map[string]float64{"told": 4}, x.metric(t, "sandbox.rate_limit.remaining", "sandbox.operation"))
+	assert.Equal(t, map[string]float64{"reported": 4}, x.metric(t, "sandbox.rate_limit.remaining", "sandbox.operation"))
 	for _, outcome := range []string{"started", "ok"} { // the duration of a command that only started means nothing
 		x.End(t.Context(), observe.Event{Kind: "command", Outcome: outcome})
 	}

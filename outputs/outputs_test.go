@@ -66,7 +66,7 @@ func TestHeadTailMemory(t *testing.T) {
 			_, _ = kept.Write(piece)
 		}
 	})
-	assert.Zero(t, allocated, "once it is full")
+	assert.Zero(t, allocated, "a full writer allocates nothing")
 	assert.Less(t, len(kept.Bytes()), 3<<10)
 }
 

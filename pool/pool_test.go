@@ -161,7 +161,7 @@ func TestMax(t *testing.T) {
 	assert.Empty(t, got, "more than Max")
 	require.NoError(t, boxes[0].Return(t.Context()))
 	third := <-got
-	assert.Equal(t, boxes[0].Name(), third.Name(), "the returned one")
+	assert.Equal(t, boxes[0].Name(), third.Name(), "Take returns the sandbox that was returned to the pool")
 	assert.Equal(t, 1, resets)
 	assert.Equal(t, 2, testkit.Count(srv, sandboxtest.CreateSandbox))
 	require.NoError(t, third.Delete(t.Context()))
@@ -492,7 +492,7 @@ func TestStoppedFreesMax(t *testing.T) {
 				next, err := p.Take(ctx, "") // waits for room below Max
 				require.NoError(t, err)
 				if name == "stopped" || name == "deleted" {
-					assert.Zero(t, time.Since(start), "the handle knows it")
+					assert.Zero(t, time.Since(start), "the handle knows that the sandbox has stopped, so Take does not wait")
 				}
 				assert.Equal(t, 1, p.Stats().Taken)
 				require.NoError(t, box.Delete(t.Context()))
@@ -530,7 +530,7 @@ func TestMaxAge(t *testing.T) {
 	waitReady(t, p, 1)
 	for range 2 {
 		box, err := p.Take(t.Context(), "")
-		require.NoError(t, err, "a new one is made")
+		require.NoError(t, err, "Take creates a new sandbox")
 		require.NoError(t, box.Delete(t.Context()))
 	}
 }
@@ -794,7 +794,7 @@ func TestCancelledTake(t *testing.T) {
 		time.Sleep(2 * lease)
 		all, err := sandbox.Collect(c.List(t.Context(), nil))
 		require.NoError(t, err)
-		assert.Len(t, all, 1, "only a new one")
+		assert.Len(t, all, 1, "only a new sandbox remains")
 		assert.Equal(t, 1, testkit.Count(srv, sandboxtest.DeleteSandbox))
 		box, err := p.Take(t.Context(), "")
 		require.NoError(t, err)

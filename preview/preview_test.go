@@ -221,7 +221,7 @@ func TestTransportConcurrentResume(t *testing.T) {
 		require.NoError(t, err)
 		sessions++
 	}
-	assert.Equal(t, rounds+1, sessions, "one for each round, and the first")
+	assert.Equal(t, rounds+1, sessions, "the first session, and one for each round")
 }
 
 // TestTransportRunsStart: if another client has started the session, OnResume does not
@@ -562,7 +562,7 @@ func TestForgedEdge(t *testing.T) {
 				}
 				visitors.Wait()
 				assert.LessOrEqual(t, *resumes, 40)
-				assert.GreaterOrEqual(t, *resumes, 10, "it is asked")
+				assert.GreaterOrEqual(t, *resumes, 10, "the API is asked")
 			})
 		})
 	}

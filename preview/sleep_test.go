@@ -48,7 +48,7 @@ func (v *visitors) RoundTrip(r *http.Request) (*http.Response, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	this := v.visits[r.Header.Get("X-Visit")]
-	assert.False(v.t, this.passedOn, "sent again though it may have arrived")
+	assert.False(v.t, this.passedOn, "retried although it may have arrived")
 	if err == nil && strings.HasPrefix(resp.Header.Get("X-Vercel-Error"), "SANDBOX_") {
 		this.refused++
 	} else {
@@ -73,7 +73,7 @@ func (v *visitors) visit(ctx context.Context, id, body string) {
 	if err != nil {
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		assert.True(v.t, this.passedOn, "given up though it could be sent again: %v", err)
+		assert.True(v.t, this.passedOn, "failed although it could be retried: %v", err)
 		return
 	}
 	text, err := io.ReadAll(resp.Body)
@@ -144,7 +144,7 @@ func TestTransportSleeps(t *testing.T) {
 			assert.Equal(t, 1, arrived[id], "visit %s had a response", id)
 		default:
 			unknown++
-			assert.LessOrEqual(t, arrived[id], 1, "visit %s had none", id)
+			assert.LessOrEqual(t, arrived[id], 1, "visit %s had no response", id)
 		}
 	}
 	assert.GreaterOrEqual(t, refused, sleeps)

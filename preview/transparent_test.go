@@ -144,15 +144,15 @@ func (v *visitor) duplex(client *http.Client, address string) string {
 		return "error"
 	}
 	defer resp.Body.Close()
-	r, said := bufio.NewReader(resp.Body), resp.Proto
+	r, seen := bufio.NewReader(resp.Body), resp.Proto
 	for _, line := range []string{"one\n", "two\n", strings.Repeat("0123456789abcdef", 200_000) + "\n"} {
 		go func() { _, _ = io.WriteString(in, line) }()
 		got, err := r.ReadString('\n')
-		said += fmt.Sprint(got == line, err)
+		seen += fmt.Sprint(got == line, err)
 	}
 	_ = in.Close() // always nil
 	rest, err := io.ReadAll(r)
-	return said + fmt.Sprint(len(rest), err)
+	return seen + fmt.Sprint(len(rest), err)
 }
 
 // uri returns the request target as it arrives.
@@ -324,13 +324,13 @@ func visits() map[string]func(v *visitor) string {
 			resp, err := v.client.Do(req)
 			require.NoError(v.t, err)
 			defer resp.Body.Close()
-			r, said := bufio.NewReader(resp.Body), resp.Header.Get("Content-Type")
+			r, seen := bufio.NewReader(resp.Body), resp.Header.Get("Content-Type")
 			for range 3 { // the server waits for the client
 				line, err := r.ReadString('\n')
-				said += fmt.Sprint(line, err)
+				seen += fmt.Sprint(line, err)
 				v.get("/next")
 			}
-			return said
+			return seen
 		},
 		"visitor leaves": func(v *visitor) string {
 			ctx, cancel := context.WithCancel(v.t.Context())
@@ -470,7 +470,7 @@ func TestReverseProxyTransparent(t *testing.T) {
 			if differences[name] == "" {
 				assert.Equal(t, without, with)
 			} else {
-				assert.NotEqual(t, without, with, "listed as a difference")
+				assert.NotEqual(t, without, with, "it is listed as a difference, but there is none")
 			}
 		})
 	}

@@ -285,7 +285,7 @@ func TestLogOmitsResponses(t *testing.T) {
 	up := newRawServer(t, func(string) string { return plainResponse })
 	s := newService(t, proxy.ForwarderOptions{})
 	s.raw(t, head(t, strings.Repeat("M", 100_000), up.url(), "/", "Connection: close")+"\r\n")
-	assert.Less(t, len(s.stop()), 2000, "the method is the sandbox's choice")
+	assert.Less(t, len(s.stop()), 2000, "the log cuts the method, which the sandbox chooses")
 }
 
 // TestOddStatuses: no status makes the server panic.

@@ -168,7 +168,7 @@ func TestForwarderSecretErrors(t *testing.T) {
 				assert.Contains(t, g.log.String(), "level=WARN")
 				assert.Contains(t, g.log.String(), `vault is\\nsealed`)
 			} else {
-				assert.Contains(t, g.log.String(), "the secret for X-Key can't be sent in a header", "the reader of the log has to fix the secret")
+				assert.Contains(t, g.log.String(), "the secret for X-Key can't be sent in a header", "the log tells its reader what to fix")
 			}
 		})
 	}
@@ -319,9 +319,9 @@ func TestForwarderLimits(t *testing.T) {
 	resp, _ := g.do(t, "POST", g.upstream.URL, nil, strings.NewReader("12345678"))
 	assert.Equal(t, 200, resp.StatusCode)
 	resp, _ = g.do(t, "POST", g.upstream.URL, nil, strings.NewReader("123456789"))
-	assert.Equal(t, 413, resp.StatusCode, "announced")
+	assert.Equal(t, 413, resp.StatusCode, "with a Content-Length")
 	resp, _ = g.do(t, "POST", g.upstream.URL, nil, io.MultiReader(strings.NewReader("123456789")))
-	assert.Equal(t, 413, resp.StatusCode, "streamed")
+	assert.Equal(t, 413, resp.StatusCode, "without a Content-Length")
 
 	resp, body := g.do(t, "GET", g.upstream.URL+"/fits", nil, nil)
 	assert.Equal(t, 200, resp.StatusCode)

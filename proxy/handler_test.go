@@ -193,7 +193,7 @@ func TestHandlerMissingHeaders(t *testing.T) {
 			}
 			o := serve(t, r, proxy.Options{})
 			assert.ErrorIs(t, o.err, proxy.ErrMissingHeaders)
-			assert.Equal(t, r.Header, o.request.Header, "the original request")
+			assert.Equal(t, r.Header, o.request.Header, "the invalid handler gets the original request")
 			assert.Equal(t, r.URL, o.request.URL)
 		}
 	}

@@ -186,11 +186,11 @@ func TestShellServiceStarts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
-		asked, begun := 0, 0
+		dials, begun := 0, 0
 		sb := terminalService(t, func(w http.ResponseWriter, r *http.Request) {
 			mu.Lock()
-			asked++
-			n := asked
+			dials++
+			n := dials
 			mu.Unlock()
 			switch n {
 			case 1:
@@ -221,7 +221,7 @@ func TestShellServiceStarts(t *testing.T) {
 		x := openScreen(t, sb, nil)
 		assert.Equal(t, 12, x.exit())
 		assert.Equal(t, "no message", x.text.String())
-		assert.Equal(t, 4, asked)
+		assert.Equal(t, 4, dials)
 		assert.Equal(t, 1, begun)
 	})
 }

@@ -64,16 +64,16 @@ func TestDialer(t *testing.T) {
 			var talking sync.WaitGroup
 			for n, c := range conns {
 				talking.Go(func() {
-					said := bytes.Repeat([]byte{byte(n), byte(n >> 8), 1}, 20_000)
+					data := bytes.Repeat([]byte{byte(n), byte(n >> 8), 1}, 20_000)
 					talking.Go(func() {
-						_, err := c.Write(said)
+						_, err := c.Write(data)
 						assert.NoError(t, err)
 						assert.NoError(t, c.CloseWrite())
 					})
-					got := make([]byte, len(said))
+					got := make([]byte, len(data))
 					_, err := io.ReadFull(c, got)
 					assert.NoError(t, err)
-					assert.True(t, bytes.Equal(said, got))
+					assert.True(t, bytes.Equal(data, got))
 					_, err = c.Read(got)
 					assert.ErrorIs(t, err, io.EOF)
 					assert.NoError(t, c.Close())
@@ -96,8 +96,8 @@ func TestDialer(t *testing.T) {
 				require.ErrorAs(t, err, &end)
 			}
 			_, err = d.Dial(t.Context(), port)
-			require.ErrorIs(t, err, ErrRefused, "it wakes the sandbox, where no server runs")
-			assert.Equal(t, 3, terminals(), "one was asked of the session that had stopped")
+			require.ErrorIs(t, err, ErrRefused, "Dial resumes the sandbox, in which no server runs")
+			assert.Equal(t, 3, terminals(), "one of the requests was to the session that had stopped")
 
 			ended, cancel := context.WithCancel(t.Context())
 			cancel()

@@ -115,7 +115,7 @@ func TestDeviceDenied(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		assert.Equal(t, 1, prompts, "everybody waits for the same login")
+		assert.Equal(t, 1, prompts, "all callers wait for the same login")
 		assert.NoFileExists(t, m.LoginFile())
 	})
 }

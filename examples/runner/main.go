@@ -121,7 +121,7 @@ func listOrDelete(ctx context.Context, client *sandbox.Client, remove bool) erro
 		if err == nil && remove {
 			var sb *sandbox.Sandbox
 			if sb, err = find(ctx, client, info.Name); err == nil {
-				err = sb.Delete(ctx, nil) // does not delete another sandbox that has this name meanwhile
+				err = sb.Delete(ctx, nil) // deletes only this sandbox, not a newer one with its name
 			}
 		}
 		if err != nil && !errors.Is(err, sandbox.ErrNotFound) {

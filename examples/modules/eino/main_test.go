@@ -61,21 +61,21 @@ func TestErrors(t *testing.T) {
 	tools := agent.New(nil, &agent.Options{Limits: agent.Limits{Calls: 1}, Before: func(context.Context, agent.Call) error { return agent.Refuse("ask first") }})
 	defer tools.Close()
 	var heard []string
-	var told []*schema.ToolInfo
+	var infos []*schema.ToolInfo
 	_, err := solve(t.Context(), listening{func(messages []*schema.Message) *schema.Message {
 		assert.Equal(t, tools.Instructions(), messages[0].Content)
 		if n := len(messages); n > 2 {
 			heard = append(heard, messages[n-1].Content)
 		}
 		return call(t, "1", "bash", map[string]any{"command": "true"})
-	}, &told}, tools, "Serve a page.")
+	}, &infos}, tools, "Serve a page.")
 	require.ErrorIs(t, err, agent.ErrLimit)
 	assert.Equal(t, []string{"Refused: ask first"}, heard)
-	require.Len(t, told, len(tools.Tools()))
+	require.Len(t, infos, len(tools.Tools()))
 	for i, want := range tools.Tools() {
-		assert.Equal(t, want.Name, told[i].Name)
-		assert.Equal(t, want.Description, told[i].Desc)
-		input, err := told[i].ToJSONSchema()
+		assert.Equal(t, want.Name, infos[i].Name)
+		assert.Equal(t, want.Description, infos[i].Desc)
+		input, err := infos[i].ToJSONSchema()
 		require.NoError(t, err)
 		got, err := json.Marshal(input)
 		require.NoError(t, err)
