@@ -175,14 +175,14 @@ func TestTimeout(t *testing.T) {
 	d := newTools(t, &agent.Options{OnOutput: func(agent.Call, []byte) { begun <- struct{}{} }})
 	const variable = "AGENT_TIMEOUT_TEST="
 	mark := variable + d.sb.Name()
-	none := func() {
+	waitUntilKilled := func() {
 		require.Eventually(t, func() bool { return len(testkit.ProcessesWith(t, mark)) == 0 }, testkit.Patience, 20*time.Millisecond)
 	}
 	long := "export " + mark + "; (sleep 1000; :) & echo begun; sleep 1000"
 	result := d.try("bash", args{"command": long, "timeout_seconds": 1})
 	assert.Contains(t, result.Text, "It was still running after 1s and was stopped, with its children.")
 	assert.Equal(t, true, result.Data["timed_out"])
-	none()
+	waitUntilKilled()
 	<-begun
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -197,7 +197,7 @@ func TestTimeout(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, "agent: the call was canceled: context canceled", err.Error(), "one line")
 	assert.Equal(t, "The call was canceled.", result.Text)
-	none()
+	waitUntilKilled()
 }
 
 // TestCanceledStart: a command is killed if its call is canceled before the response to its

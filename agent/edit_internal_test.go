@@ -111,7 +111,7 @@ func TestEditAgainstSed(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "sed")
 	r := rand.New(rand.NewPCG(1, 2))
-	some := func(n int) string {
+	randomText := func(n int) string {
 		var b strings.Builder
 		for range 1 + r.IntN(n) {
 			b.WriteString([]string{"a", "b", "\n", "ä", "\ufeff"}[r.IntN(5)])
@@ -131,8 +131,8 @@ func TestEditAgainstSed(t *testing.T) {
 	}
 	for i := 0; edits < most; i++ {
 		require.Less(t, i, 10000)
-		text := some(12) + "\n"
-		in := &editInput{Old: some(3), New: some(4), All: true}
+		text := randomText(12) + "\n"
+		in := &editInput{Old: randomText(3), New: randomText(4), All: true}
 		plain, summary, err := in.apply(text)
 		if err != nil || !strings.HasSuffix(plain, "\n") {
 			continue

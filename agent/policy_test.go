@@ -109,7 +109,7 @@ func TestDocumentedPolicy(t *testing.T) {
 			}
 			return "other"
 		}
-		of := func() args {
+		newArgs := func() args {
 			a := args{}
 			for _, name := range schema.Required {
 				a[name] = value(name)
@@ -117,9 +117,9 @@ func TestDocumentedPolicy(t *testing.T) {
 			maps.Copy(a, base[tool.Name])
 			return a
 		}
-		assert.Equal(t, tool.ReadOnly || base[tool.Name] != nil, judge(tool.Name, of()), tool.Name)
+		assert.Equal(t, tool.ReadOnly || base[tool.Name] != nil, judge(tool.Name, newArgs()), tool.Name)
 		for name := range schema.Properties {
-			a := of()
+			a := newArgs()
 			a[name] = value(name)
 			want := tool.ReadOnly
 			for _, known := range harmless[tool.Name] {

@@ -243,7 +243,7 @@ func TestProjectLimits(t *testing.T) {
 // model is not asked to try again.
 func TestInvalidOptions(t *testing.T) {
 	t.Parallel()
-	pool := func(o agent.ConversationsOptions) *agent.Toolset {
+	newToolset := func(o agent.ConversationsOptions) *agent.Toolset {
 		p := agent.NewConversations(nil, &o)
 		t.Cleanup(func() { assert.NoError(t, p.Close(context.WithoutCancel(t.Context()))) })
 		return agent.ForConversation(p, "chat", nil)
@@ -259,9 +259,9 @@ func TestInvalidOptions(t *testing.T) {
 		"the Sandbox is nil, or was":    agent.New(&sandbox.Sandbox{}, nil),
 		"sessions: is nil":              agent.ForConversation(nil, "chat", nil),
 		`Paths: "src"`:                  agent.New(nil, &agent.Options{Paths: []string{"/a", "src"}}),
-		`Prefix: "my agent/"`:           pool(agent.ConversationsOptions{Prefix: "my agent/"}),
-		"Idle: -1ns is negative":        pool(agent.ConversationsOptions{Idle: -1}),
-		"MaxRunning: -1 is negative":    pool(agent.ConversationsOptions{MaxRunning: -1}),
+		`Prefix: "my agent/"`:           newToolset(agent.ConversationsOptions{Prefix: "my agent/"}),
+		"Idle: -1ns is negative":        newToolset(agent.ConversationsOptions{Idle: -1}),
+		"MaxRunning: -1 is negative":    newToolset(agent.ConversationsOptions{MaxRunning: -1}),
 		"conversation: the ID is empty": agent.ForConversation(agent.NewConversations(nil, nil), "", nil),
 	} {
 		result, err := tools.Call(t.Context(), "bash", json.RawMessage(`{"command": "true"}`))
@@ -318,7 +318,7 @@ func TestSessionErrors(t *testing.T) {
 	t.Parallel()
 	srv := testkit.LightServer(t)
 	const command = `{"command": "true"}`
-	find := func(err error) agent.Sessions {
+	failWith := func(err error) agent.Sessions {
 		return agent.SessionsFunc(func(context.Context, string) (*sandbox.Sandbox, error) { return nil, err })
 	}
 	wrong := &agent.ConversationsOptions{Create: func(string) *sandbox.CreateOptions { return &sandbox.CreateOptions{VCPUs: 3} }}
@@ -330,8 +330,8 @@ func TestSessionErrors(t *testing.T) {
 		text     string
 	}{
 		"options":        {pool, sandbox.ErrInvalid, "are not valid"},
-		"file":           {find(&fs.PathError{Op: "open", Path: "/home/me/ids", Err: fs.ErrNotExist}), fs.ErrNotExist, "can't be used at the moment"},
-		"no credentials": {find(auth.ErrNoCredentials), auth.ErrNoCredentials, "has no credentials"},
+		"file":           {failWith(&fs.PathError{Op: "open", Path: "/home/me/ids", Err: fs.ErrNotExist}), fs.ErrNotExist, "can't be used at the moment"},
+		"no credentials": {failWith(auth.ErrNoCredentials), auth.ErrNoCredentials, "has no credentials"},
 		"no sandbox":     {agent.ByName(srv.Client()), sandbox.ErrNotFound, "no longer exists"},
 	} {
 		tools := agent.ForConversation(test.sessions, "none", nil)

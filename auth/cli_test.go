@@ -98,7 +98,7 @@ func TestCLIProjectIsCreated(t *testing.T) {
 }
 
 func TestCLITeamSearch(t *testing.T) {
-	owned := func(id, slug string, updatedAt int, role, plan string) map[string]any {
+	teamOf := func(id, slug string, updatedAt int, role, plan string) map[string]any {
 		return map[string]any{
 			"id": id, "slug": slug, "updatedAt": updatedAt,
 			"membership": map[string]string{"role": role}, "billing": map[string]string{"plan": plan},
@@ -107,7 +107,7 @@ func TestCLITeamSearch(t *testing.T) {
 	page := func(next any, teams ...any) any {
 		return map[string]any{"teams": teams, "pagination": map[string]any{"count": len(teams), "next": next}}
 	}
-	usable := func(v *oidctest.Vercel, teams ...string) {
+	allowTeams := func(v *oidctest.Vercel, teams ...string) {
 		v.Handle(getDefault, func(r oidctest.Request) oidctest.Response {
 			for _, team := range teams {
 				if r.Query.Get("teamId") == team || r.Query.Get("slug") == team {
@@ -122,7 +122,7 @@ func TestCLITeamSearch(t *testing.T) {
 		m.Write(m.LoginFile(), login())
 		v.Say(getUser, userResponse(defaultTeam))
 		v.Say(getTeams, pages...)
-		usable(v, teams...)
+		allowTeams(v, teams...)
 		got, err := auth.CLI(opts).Credentials(t.Context())
 		return got, v, err
 	}
@@ -130,8 +130,8 @@ func TestCLITeamSearch(t *testing.T) {
 
 	t.Run("the hobby team changed last, on a later page", func(t *testing.T) {
 		got, v, err := search(t, "team_d", []string{"team_b"},
-			page(77, owned("team_p", "p", 1, "OWNER", "pro"), broken),
-			page(nil, owned("team_a", "a", 5, "OWNER", "hobby"), owned("team_b", "b", 9, "OWNER", "hobby"), owned("team_m", "x", 99, "MEMBER", "hobby")))
+			page(77, teamOf("team_p", "p", 1, "OWNER", "pro"), broken),
+			page(nil, teamOf("team_a", "a", 5, "OWNER", "hobby"), teamOf("team_b", "b", 9, "OWNER", "hobby"), teamOf("team_m", "x", 99, "MEMBER", "hobby")))
 		require.NoError(t, err)
 		assert.Equal(t, "team_b", got.TeamID)
 		assert.Equal(t, []string{getUser, getDefault, getTeams, getTeams, getDefault}, v.Asked())
@@ -140,7 +140,7 @@ func TestCLITeamSearch(t *testing.T) {
 	})
 	t.Run("the personal one", func(t *testing.T) {
 		got, _, err := search(t, nil, []string{"team_me"},
-			page(nil, owned("team_b", "b", 9, "OWNER", "hobby"), owned("team_me", "me", 1, "OWNER", "hobby")))
+			page(nil, teamOf("team_b", "b", 9, "OWNER", "hobby"), teamOf("team_me", "me", 1, "OWNER", "hobby")))
 		require.NoError(t, err)
 		assert.Equal(t, "team_me", got.TeamID)
 	})
@@ -150,7 +150,7 @@ func TestCLITeamSearch(t *testing.T) {
 		assert.Equal(t, "me", got.TeamID)
 	})
 	t.Run("none", func(t *testing.T) {
-		_, _, err := search(t, "team_d", nil, page(nil, owned("team_d", "d", 1, "OWNER", "hobby")))
+		_, _, err := search(t, "team_d", nil, page(nil, teamOf("team_d", "d", 1, "OWNER", "hobby")))
 		require.ErrorContains(t, err, `HTTP 403: Authenticated as "me" but none of the available teams`)
 	})
 	t.Run("pages without an end", func(t *testing.T) {

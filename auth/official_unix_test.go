@@ -71,10 +71,10 @@ func TestAsOfficial(t *testing.T) {
 	config := func(text string) map[string]string {
 		return map[string]string{".local/share/com.vercel.cli/config.json": text}
 	}
-	says := func(script string) map[string]string {
+	vercelProgram := func(script string) map[string]string {
 		return map[string]string{"bin/vercel": "#!/bin/sh\necho \"$*\" >\"$0.args\"\n" + script + "\n"}
 	}
-	cli := says(`echo '{"token":"` + token("team_cli", time.Hour) + `"}'`)
+	cli := vercelProgram(`echo '{"token":"` + token("team_cli", time.Hour) + `"}'`)
 	keyring := map[string]string{"VERCEL_TOKEN_STORAGE": "keyring"}
 	inFile := map[string]string{"VERCEL_OIDC_TOKEN_FILE": "HOME/token"}
 	variable := map[string]string{"VERCEL_OIDC_TOKEN": token("team_variable", time.Hour)}
@@ -121,9 +121,9 @@ func TestAsOfficial(t *testing.T) {
 		{name: "another value in the configuration", files: with(login, config(`{"credStorage":"cloud"}`), cli)},
 		{name: "broken configuration", files: with(login, config("{"), cli)},
 		{name: "no program", env: keyring, files: login},
-		{name: "a program that fails", env: keyring, files: with(login, says("echo no >&2; exit 3")), asked: asked},
-		{name: "no JSON", env: keyring, files: with(login, says("echo hi")), asked: asked},
-		{name: "no token", env: keyring, files: with(login, says("echo '{}'")), asked: asked},
+		{name: "a program that fails", env: keyring, files: with(login, vercelProgram("echo no >&2; exit 3")), asked: asked},
+		{name: "no JSON", env: keyring, files: with(login, vercelProgram("echo hi")), asked: asked},
+		{name: "no token", env: keyring, files: with(login, vercelProgram("echo '{}'")), asked: asked},
 		{name: "an option in place of the project", env: keyring, files: with(login, cli), project: "--help"},
 	}
 

@@ -595,14 +595,14 @@ func TestReplacedWhileDeleting(t *testing.T) {
 	inBubble(t, func(t *testing.T, srv *sandboxtest.Server, network http.RoundTripper) {
 		c := clientOver(t, srv, network)
 		const name = "swapped-0-a"
-		stopped := func() *sandbox.Sandbox {
+		createStopped := func() *sandbox.Sandbox {
 			sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: name, Tags: map[string]string{pool.Tag: "swapped"}})
 			require.NoError(t, err)
 			_, err = sb.Stop(t.Context(), nil)
 			require.NoError(t, err)
 			return sb
 		}
-		stopped()
+		createStopped()
 		time.Sleep(time.Second)
 		replaced := make(chan *sandbox.Sandbox, 1)
 		gate := &testkit.Gateway{Next: network}
@@ -611,7 +611,7 @@ func TestReplacedWhileDeleting(t *testing.T) {
 			if strings.HasSuffix(req.URL.Path, name) {
 				once.Do(func() {
 					assert.NoError(t, c.Delete(t.Context(), name, nil))
-					replaced <- stopped()
+					replaced <- createStopped()
 				})
 			}
 			return next.RoundTrip(req)

@@ -169,7 +169,7 @@ func (v *visitor) header(path, name string, header ...string) string {
 
 // visits are the programs of TestReverseProxyTransparent.
 func visits() map[string]func(v *visitor) string {
-	every := func(from, to int) string {
+	allBytes := func(from, to int) string {
 		var b strings.Builder
 		for c := from; c < to; c++ {
 			if !strings.ContainsRune(" ?%", rune(c)) && c != 0x7f {
@@ -216,8 +216,8 @@ func visits() map[string]func(v *visitor) string {
 		"gzip":     get("/gzip", "Accept-Encoding", "gzip"),
 		"identity": get("/gzip", "Accept-Encoding", "identity"),
 
-		"every byte in a path":  uri("/" + every(0x21, 0x100)),
-		"every byte in a query": uri("/?" + every(0x21, 0x100)),
+		"every byte in a path":  uri("/" + allBytes(0x21, 0x100)),
+		"every byte in a query": uri("/?" + allBytes(0x21, 0x100)),
 		"every byte escaped":    func(v *visitor) string { return v.uri("/" + allEscapes() + "?" + allEscapes()) },
 		"controls in a path": func(v *visitor) string {
 			return fmt.Sprint(v.exchange(v.site(), "GET /\x01 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))

@@ -85,13 +85,13 @@ func forgeSignature(t *testing.T) map[string]string {
 	claims := goodClaims()
 	good := sign(key, header(), claims)
 	parts := strings.Split(good, ".")
-	hs := func(secret []byte) string {
+	signHS256 := func(secret []byte) string {
 		input := segment(header(map[string]any{"alg": "HS256"})) + "." + segment(claims)
 		mac := hmac.New(sha256.New, secret)
 		mac.Write([]byte(input))
 		return input + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 	}
-	rs := func(hash crypto.Hash, alg string) string {
+	signRSA := func(hash crypto.Hash, alg string) string {
 		input := segment(header(map[string]any{"alg": alg})) + "." + segment(claims)
 		h := hash.New()
 		h.Write([]byte(input))
@@ -115,9 +115,9 @@ func forgeSignature(t *testing.T) map[string]string {
 	return map[string]string{
 		"alg none":                     segment(map[string]any{"alg": "none"}) + "." + parts[1] + ".",
 		"alg in lower case":            sign(key, header(map[string]any{"alg": "rs256"}), claims),
-		"HS256 with the public key":    hs(key.N.Bytes()),
-		"RS384 with the right key":     rs(crypto.SHA384, "RS384"),
-		"RS512 said to be RS256":       rs(crypto.SHA512, "RS256"),
+		"HS256 with the public key":    signHS256(key.N.Bytes()),
+		"RS384 with the right key":     signRSA(crypto.SHA384, "RS384"),
+		"RS512 said to be RS256":       signRSA(crypto.SHA512, "RS256"),
 		"PS256 said to be RS256":       pss + "." + base64.RawURLEncoding.EncodeToString(pssSig),
 		"alg is a list":                sign(key, header(map[string]any{"alg": []string{"RS256"}}), claims),
 		"key ID with a NUL":            sign(key, header(map[string]any{"kid": "key-1\x00"}), claims),

@@ -55,7 +55,7 @@ func serve(t testing.TB, r *http.Request, opts proxy.Options) outcome {
 	if opts.HTTPClient == nil && opts.Keys == nil {
 		opts.HTTPClient = authority().Client()
 	}
-	look := func(r *http.Request) {
+	record := func(r *http.Request) {
 		o.request = r
 		if r.Body != nil {
 			b, err := io.ReadAll(r.Body)
@@ -64,7 +64,7 @@ func serve(t testing.TB, r *http.Request, opts proxy.Options) outcome {
 		}
 	}
 	opts.Invalid = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		look(r)
+		record(r)
 		o.err = proxy.ErrorFromContext(r.Context())
 		_, ok := proxy.FromContext(r.Context())
 		assert.False(t, ok, "an invalid request has no meta")
@@ -73,7 +73,7 @@ func serve(t testing.TB, r *http.Request, opts proxy.Options) outcome {
 	})
 	h := proxy.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		o.reached = true
-		look(r)
+		record(r)
 		var ok bool
 		o.meta, ok = proxy.FromContext(r.Context())
 		assert.True(t, ok)
@@ -234,28 +234,28 @@ func TestHandlerLists(t *testing.T) {
 // accept it.
 func TestRefusalsSayWhy(t *testing.T) {
 	_, key := authority().Key()
-	claim := func(change func(map[string]any)) func(*http.Request) {
+	changeClaims := func(change func(map[string]any)) func(*http.Request) {
 		return func(r *http.Request) {
 			claims := goodClaims()
 			change(claims)
 			r.Header.Set("vercel-sandbox-oidc-token", sign(key, header(), claims))
 		}
 	}
-	head := func(name, value string) func(*http.Request) {
+	setHeader := func(name, value string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Set(name, value) }
 	}
-	in := func(year int) int64 { return time.Date(year, 1, 2, 3, 4, 5, 0, time.UTC).Unix() }
+	unixIn := func(year int) int64 { return time.Date(year, 1, 2, 3, 4, 5, 0, time.UTC).Unix() }
 	for message, c := range map[string]struct {
 		change func(*http.Request)
 		opts   proxy.Options
 	}{
-		`missing forwarding headers: Vercel-Forwarded-Port, which a network policy with a forward URL adds`: {change: head("Vercel-Forwarded-Port", "")},
-		`invalid forwarded URL: Vercel-Forwarded-Scheme is "ftp", not http or https`:                        {change: head("Vercel-Forwarded-Scheme", "ftp")},
-		`invalid forwarded URL: Vercel-Forwarded-Host is "a b": not a host name`:                            {change: head("Vercel-Forwarded-Host", "a b")},
-		`invalid forwarded URL: Vercel-Forwarded-Port is "0443", not a port from 1 to 65535`:                {change: head("Vercel-Forwarded-Port", "0443")},
-		`invalid forwarded URL: Vercel-Forwarded-Path has a dot segment (. or ..)`:                          {change: head("Vercel-Forwarded-Path", "/a/%2e%2e/secret")},
-		`invalid token: it does not have three parts`:                                                       {change: head("Vercel-Sandbox-Oidc-Token", "x")},
-		`invalid token: it is longer than 16384 bytes`:                                                      {change: head("Vercel-Sandbox-Oidc-Token", strings.Repeat("x", 16<<10+1))},
+		`missing forwarding headers: Vercel-Forwarded-Port, which a network policy with a forward URL adds`: {change: setHeader("Vercel-Forwarded-Port", "")},
+		`invalid forwarded URL: Vercel-Forwarded-Scheme is "ftp", not http or https`:                        {change: setHeader("Vercel-Forwarded-Scheme", "ftp")},
+		`invalid forwarded URL: Vercel-Forwarded-Host is "a b": not a host name`:                            {change: setHeader("Vercel-Forwarded-Host", "a b")},
+		`invalid forwarded URL: Vercel-Forwarded-Port is "0443", not a port from 1 to 65535`:                {change: setHeader("Vercel-Forwarded-Port", "0443")},
+		`invalid forwarded URL: Vercel-Forwarded-Path has a dot segment (. or ..)`:                          {change: setHeader("Vercel-Forwarded-Path", "/a/%2e%2e/secret")},
+		`invalid token: it does not have three parts`:                                                       {change: setHeader("Vercel-Sandbox-Oidc-Token", "x")},
+		`invalid token: it is longer than 16384 bytes`:                                                      {change: setHeader("Vercel-Sandbox-Oidc-Token", strings.Repeat("x", 16<<10+1))},
 		`invalid token: it is signed with the algorithm "none", not RS256`: {change: func(r *http.Request) {
 			r.Header.Set("Vercel-Sandbox-Oidc-Token", sign(key, header(map[string]any{"alg": "none"}), goodClaims()))
 		}},
@@ -265,17 +265,17 @@ func TestRefusalsSayWhy(t *testing.T) {
 		`invalid token: its issuer publishes no usable key "other"`: {change: func(r *http.Request) {
 			r.Header.Set("Vercel-Sandbox-Oidc-Token", sign(key, header(map[string]any{"kid": "other"}), goodClaims()))
 		}},
-		`invalid token: it has no time of expiry (exp)`:                                                                                                               {change: claim(without("exp"))},
-		`invalid token: it expired at 2020-01-02 03:04:05 +0000 UTC, and this machine's clock shows`:                                                                  {change: claim(with("exp", in(2020)))},
-		`invalid token: it is not valid before 2150-01-02 03:04:05 +0000 UTC, and this machine's clock shows`:                                                         {change: claim(with("nbf", in(2150)))},
-		`invalid token: it is for the forward URL "https://a.example", not for ["https://proxy.example.com/hook"]: list the policy's forward URL in Options.Audience`: {change: claim(with("aud", "https://a.example"))},
-		`invalid token: its audience can't be checked: X-Forwarded-Proto is "gopher", not http or https`:                                                              {change: head("X-Forwarded-Proto", "gopher"), opts: proxy.Options{TrustForwarded: true}},
-		`invalid token: its audience can't be checked: X-Forwarded-Host has more than one value; the proxy in front must replace it`:                                  {change: head("X-Forwarded-Host", "a, b"), opts: proxy.Options{TrustForwarded: true}},
+		`invalid token: it has no time of expiry (exp)`:                                                                                                               {change: changeClaims(without("exp"))},
+		`invalid token: it expired at 2020-01-02 03:04:05 +0000 UTC, and this machine's clock shows`:                                                                  {change: changeClaims(with("exp", unixIn(2020)))},
+		`invalid token: it is not valid before 2150-01-02 03:04:05 +0000 UTC, and this machine's clock shows`:                                                         {change: changeClaims(with("nbf", unixIn(2150)))},
+		`invalid token: it is for the forward URL "https://a.example", not for ["https://proxy.example.com/hook"]: list the policy's forward URL in Options.Audience`: {change: changeClaims(with("aud", "https://a.example"))},
+		`invalid token: its audience can't be checked: X-Forwarded-Proto is "gopher", not http or https`:                                                              {change: setHeader("X-Forwarded-Proto", "gopher"), opts: proxy.Options{TrustForwarded: true}},
+		`invalid token: its audience can't be checked: X-Forwarded-Host has more than one value; the proxy in front must replace it`:                                  {change: setHeader("X-Forwarded-Host", "a, b"), opts: proxy.Options{TrustForwarded: true}},
 		`invalid token: its audience can't be checked: the request's host "a b" is not a host name`:                                                                   {change: func(r *http.Request) { r.Host = "a b" }},
-		`missing token issuer`: {change: claim(without("iss"))},
-		`invalid token issuer: "https://a.example" is not https://oidc.vercel.com or a path below it`:                                      {change: claim(with("iss", "https://a.example"))},
+		`missing token issuer`: {change: changeClaims(without("iss"))},
+		`invalid token issuer: "https://a.example" is not https://oidc.vercel.com or a path below it`:                                      {change: changeClaims(with("iss", "https://a.example"))},
 		`invalid token issuer: "` + proxytest.DefaultIssuer + `" is not in Options.Issuers`:                                                {opts: proxy.Options{Issuers: []string{"https://oidc.vercel.com/x"}}},
-		`missing claims in token: team_id, project_id and sandbox_id are needed`:                                                           {change: claim(without("project_id"))},
+		`missing claims in token: team_id, project_id and sandbox_id are needed`:                                                           {change: changeClaims(without("project_id"))},
 		`sandbox not allowed: its team "team_test" is not in Options.Teams`:                                                                {opts: proxy.Options{Teams: []string{"x"}}},
 		`sandbox not allowed: its project "prj_test" is not in Options.Projects`:                                                           {opts: proxy.Options{Projects: []string{"x"}}},
 		`sandbox not allowed: its ID "sbx_test" is not in Options.Sandboxes`:                                                               {opts: proxy.Options{Sandboxes: []string{"x"}}},
@@ -308,25 +308,25 @@ func TestHandlerAudience(t *testing.T) {
 
 func TestHandlerTrustForwarded(t *testing.T) {
 	trusting := proxy.Options{TrustForwarded: true}
-	behind := func(proto, host string) *http.Request {
+	behindProxy := func(proto, host string) *http.Request {
 		r := forwardedTo(t, forwardURL, "GET", "https://api.example.com/some/path", "")
 		r.Host, r.TLS = "10.0.0.7:3000", nil
 		r.Header.Set("X-Forwarded-Proto", proto)
 		r.Header.Set("X-Forwarded-Host", host)
 		return r
 	}
-	o := serve(t, behind("https", "proxy.example.com"), trusting)
+	o := serve(t, behindProxy("https", "proxy.example.com"), trusting)
 	require.True(t, o.reached, o.log)
 	assert.Equal(t, "proxy.example.com", o.meta.Host)
-	assert.False(t, serve(t, behind("https", "proxy.example.com"), proxy.Options{}).reached, "only with TrustForwarded")
-	assert.False(t, serve(t, behind("http", "proxy.example.com"), trusting).reached)
-	assert.False(t, serve(t, behind("https", "evil.example, proxy.example.com"), trusting).reached)
-	assert.False(t, serve(t, behind("http, https", "proxy.example.com"), trusting).reached)
-	assert.False(t, serve(t, behind("ftp", "proxy.example.com"), trusting).reached)
-	r := behind("https", "proxy.example.com/hook")
+	assert.False(t, serve(t, behindProxy("https", "proxy.example.com"), proxy.Options{}).reached, "only with TrustForwarded")
+	assert.False(t, serve(t, behindProxy("http", "proxy.example.com"), trusting).reached)
+	assert.False(t, serve(t, behindProxy("https", "evil.example, proxy.example.com"), trusting).reached)
+	assert.False(t, serve(t, behindProxy("http, https", "proxy.example.com"), trusting).reached)
+	assert.False(t, serve(t, behindProxy("ftp", "proxy.example.com"), trusting).reached)
+	r := behindProxy("https", "proxy.example.com/hook")
 	r.RequestURI = "/some/path"
 	assert.False(t, serve(t, r, trusting).reached, "the host contains a path")
-	r = behind("https", "proxy.example.com")
+	r = behindProxy("https", "proxy.example.com")
 	r.Header.Add("X-Forwarded-Host", "evil.example")
 	assert.False(t, serve(t, r, trusting).reached)
 }

@@ -232,7 +232,7 @@ func TestKeysSurviveAPanickingTransport(t *testing.T) {
 func TestKeysBadResponses(t *testing.T) {
 	small, err := rsa.GenerateKey(rand.Reader, 1024)
 	require.NoError(t, err)
-	one := func(change func(map[string]any)) string {
+	changedKeySet := func(change func(map[string]any)) string {
 		var set map[string][]map[string]any
 		require.NoError(t, json.Unmarshal([]byte(jwks("a")), &set))
 		change(set["keys"][0])
@@ -259,12 +259,12 @@ func TestKeysBadResponses(t *testing.T) {
 		"too many":          {jwks(many...), "there are 101 keys, more than 100"},
 		"a small key":       {string(smallSet), "none is an RSA key"},
 		"a private key":     {string(private), "none is an RSA key"},
-		"for encryption":    {one(func(k map[string]any) { k["use"] = "enc" }), "none is an RSA key"},
-		"for RS512":         {one(func(k map[string]any) { k["alg"] = "RS512" }), "none is an RSA key"},
-		"for signing only":  {one(func(k map[string]any) { k["key_ops"] = []string{"sign"} }), "none is an RSA key"},
+		"for encryption":    {changedKeySet(func(k map[string]any) { k["use"] = "enc" }), "none is an RSA key"},
+		"for RS512":         {changedKeySet(func(k map[string]any) { k["alg"] = "RS512" }), "none is an RSA key"},
+		"for signing only":  {changedKeySet(func(k map[string]any) { k["key_ops"] = []string{"sign"} }), "none is an RSA key"},
 		"an octet key":      {`{"keys":[{"kty":"oct","kid":"a","k":"AAAA"}]}`, "none is an RSA key"},
 		"twice the same ID": {jwks("a", "a"), "publishes no usable key \"a\""},
-		"no modulus":        {one(func(k map[string]any) { delete(k, "n") }), "none is an RSA key"},
+		"no modulus":        {changedKeySet(func(k map[string]any) { delete(k, "n") }), "none is an RSA key"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &keyServer{respond: func(*http.Request) (int, string, error) { return 200, c.resp, nil }}

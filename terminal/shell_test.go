@@ -272,14 +272,14 @@ func TestShellOutputWhole(t *testing.T) {
 func TestShellEnds(t *testing.T) {
 	t.Parallel()
 	_, sb := testkit.LightStart(t, nil)
-	gone := func(mark string) {
+	waitUntilEnded := func(mark string) {
 		t.Helper()
 		require.Eventually(t, func() bool {
 			done, err := sb.RunCommand(t.Context(), "pgrep", []string{"-f", "sleep " + mark + "$"}, nil)
 			return err == nil && done.ExitCode == 1
-		}, testkit.Patience, 20*time.Millisecond, "the program is hung up")
+		}, testkit.Patience, 20*time.Millisecond, "the program has ended")
 	}
-	sleeper := func(ctx context.Context, mark string) *screen {
+	openSleep := func(ctx context.Context, mark string) *screen {
 		sh, err := terminal.Open(ctx, sb, &terminal.ShellOptions{Command: "sh", Args: []string{"-c", "echo up; exec sleep " + mark}})
 		require.NoError(t, err)
 		x := watchShell(t, sh)
@@ -288,7 +288,7 @@ func TestShellEnds(t *testing.T) {
 	}
 	t.Run("context", func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		x := sleeper(ctx, "1001")
+		x := openSleep(ctx, "1001")
 		why := errors.New("enough")
 		cancel(why)
 		_, err := x.Wait(t.Context())
@@ -296,19 +296,19 @@ func TestShellEnds(t *testing.T) {
 		require.ErrorIs(t, <-x.readErr, why)
 		_, err = x.Shell.Write([]byte("x"))
 		require.ErrorIs(t, err, why)
-		gone("1001")
+		waitUntilEnded("1001")
 	})
 	t.Run("close", func(t *testing.T) {
-		x := sleeper(t.Context(), "1002")
+		x := openSleep(t.Context(), "1002")
 		require.NoError(t, x.Close())
 		require.NoError(t, x.Close())
 		_, err := x.Wait(t.Context())
 		require.ErrorIs(t, err, io.ErrClosedPipe)
 		require.ErrorIs(t, <-x.readErr, io.ErrClosedPipe)
-		gone("1002")
+		waitUntilEnded("1002")
 	})
 	t.Run("stop", func(t *testing.T) {
-		x := sleeper(t.Context(), "1003")
+		x := openSleep(t.Context(), "1003")
 		_, err := sb.Stop(t.Context(), nil)
 		require.NoError(t, err)
 		code, err := x.Wait(t.Context())
@@ -326,7 +326,7 @@ func TestShellEnds(t *testing.T) {
 		assert.Equal(t, 4, x.exit())
 	})
 	t.Run("wait gives up", func(t *testing.T) {
-		x := sleeper(t.Context(), "1004")
+		x := openSleep(t.Context(), "1004")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err := x.Wait(ctx)
