@@ -69,7 +69,7 @@ func runPython(ctx context.Context, c *call, in *pythonInput) (Result, error) {
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		_, _ = p.stdin.Write(append(cell, '\n')) // if it fails, p.ended is closed, and p.err says more
+		_, _ = p.stdin.Write(append(cell, '\n')) // if the interpreter has ended, p.ended reports it
 	}()
 	data := map[string]any{"timed_out": false}
 	var how string

@@ -83,7 +83,7 @@ func (l *labels) attributes(e *observe.Event) []attribute.KeyValue {
 // durationLabels returns the labels for the duration of an event.
 func durationLabels(e *observe.Event) labels {
 	l := labels{operation: e.Operation, outcome: e.Outcome}
-	if e.Kind != observe.Operation { // the cause of an operation is a retry, which sandbox.retries counts
+	if e.Kind != observe.Operation { // the cause of an operation describes a retry, which sandbox.retries counts
 		l.cause = e.Cause
 	}
 	return l
