@@ -483,7 +483,7 @@ func TestArtifacts(t *testing.T) {
 	}
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "bare"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "bare", "HEAD"), []byte("ref: refs/heads/main\n"), 0o600))
-	assert.Contains(t, d.refused("save_artifact", args{"path": "out", "name": "bare/config"}), "Git or an editor would run bare/config by itself")
+	assert.Contains(t, d.refused("save_artifact", args{"path": "out", "name": "bare/config"}), "Git or an editor might run bare/config, or a file next to it")
 	for name, want := range map[string]string{"o.part": "the user's", "o": "made\n", ".git/config": "a token"} {
 		kept, err := os.ReadFile(filepath.Join(dir, name))
 		require.NoError(t, err)
