@@ -59,9 +59,9 @@ func (w *Worker) open(ctx context.Context, o Options, epoch, ended string) (mach
 	return m, classify(ctx, err)
 }
 
-// lostSince finds out whether a session has crashed; its ID is ended. If so, it returns
-// when the sandbox's files were last saved, because later changes are lost. Otherwise it
-// returns the zero time.
+// lostSince finds out whether an earlier session has crashed, whose ID is in ended. If so,
+// it returns when the sandbox's files were last saved, because later changes are lost.
+// Otherwise it returns the zero time.
 func (w *Worker) lostSince(ctx context.Context, sb *sandbox.Sandbox, ended string) (time.Time, error) {
 	if ended == "" || ended == sb.CurrentSession().ID() {
 		return time.Time{}, nil

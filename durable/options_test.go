@@ -84,8 +84,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestFollowQueue: the queue that Options names has the activity that follows commands, and
-// no other.
+// TestFollowQueue: only the activity that follows commands runs on the queue that Options
+// names.
 func TestFollowQueue(t *testing.T) {
 	env := durabletest.New(t, nil)
 	env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: "queues", TaskQueue: "all"})

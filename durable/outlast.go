@@ -37,11 +37,11 @@ func refusalType(err error) string {
 	return ""
 }
 
-// Outlast decides whether to execute an activity of the sandbox again that ended with err.
-// If the platform refuses (400, 401, 402, 403) a sandbox that was open before, Outlast
-// waits, longer each time up to 15 minutes, and returns true. Otherwise it returns err,
-// which may be nil. All methods but [Sandbox.Kill] use it. It is exported for workflows
-// that use the future of [Sandbox.Follow].
+// Outlast decides whether to execute an activity of the sandbox again; err is the
+// activity's result. If the platform refuses (400, 401, 402, 403) a sandbox that was open
+// before, Outlast waits, longer each time up to 15 minutes, and returns true. Otherwise it
+// returns err, which may be nil. All methods but [Sandbox.Kill] use it. It is exported for
+// workflows that use the future of [Sandbox.Follow].
 func (s *Sandbox) Outlast(ctx workflow.Context, err error) (again bool, _ error) {
 	if err := s.check(ctx); err != nil {
 		return false, err

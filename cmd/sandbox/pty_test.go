@@ -415,8 +415,8 @@ func TestDumbTerminal(t *testing.T) {
 	assert.NotContains(t, s.text(), "\x1b")
 }
 
-// TestTableAtTerminal cuts the lines of a table to the width of the terminal, and breaks
-// an error between words and what stop shows between its fields.
+// TestTableAtTerminal: at a terminal, the lines of a table are cut to the width, errors are
+// wrapped between words, and the lines of stop between fields.
 func TestTableAtTerminal(t *testing.T) {
 	t.Parallel()
 	d := terminalWorkspace(t)

@@ -15,9 +15,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestFullSlots: while as many commands run as a worker has slots, it still interrupts,
-// destroys and starts others, because another queue has the activities that follow
-// commands.
+// TestFullSlots: even if as many commands run as a worker has slots, it can interrupt
+// commands, destroy sessions and start others. The activities that follow commands run on
+// another queue.
 func TestFullSlots(t *testing.T) {
 	const slots = 3
 	emulator := sandboxtest.New(t, nil)

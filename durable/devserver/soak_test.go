@@ -44,10 +44,10 @@ type restores struct {
 	lives int
 }
 
-// soak lets sessions run commands while it injects faults, one after the other. By a file
-// in the sandbox, each command must have run once, and each event and each byte of output
-// must come once. Commands that a restored database has lost are sent again with another
-// text. A command may run twice only if its session has reported that.
+// soak lets sessions run commands while it injects faults, one after the other. Each
+// command writes to a file in the sandbox, which shows that it ran once. Each event and
+// each byte of output must come once. Commands that a restored database has lost are sent
+// again with another text. A command may run twice only if its session has reported that.
 func soak(t *testing.T, sandboxes *sandbox.Client, base func() string, commands int, faults []func(), history *restores) {
 	random := rand.New(rand.NewPCG(testkit.Seed(t), 1))
 	sessions := number(t, "SANDBOX_DURABLE_SESSIONS", 5, 5)

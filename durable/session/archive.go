@@ -38,8 +38,8 @@ func eventsKey(dir string, base int) string {
 	return fmt.Sprintf("%s%s/events/%09d.ndjson", durable.NeededPrefix, dir, base)
 }
 
-// put writes a page of events whose first has the number base. It returns false if there is no
-// store; viewers then get a truncated event.
+// put stores a page of events; base is the number of the first one. It returns false if
+// there is no store. Viewers then get a truncated event.
 func (a archive) put(ctx context.Context, dir string, base int, events []stored) (kept bool, err error) {
 	if a.store == nil {
 		return false, nil

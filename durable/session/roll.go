@@ -20,8 +20,8 @@ func (s *run) historyFull(ctx workflow.Context) bool {
 	return info.GetContinueAsNewSuggested() || s.calls >= rollCalls || limit > 0 && info.GetCurrentHistoryLength() > limit || eventsSize(s.Events) > historyBytes
 }
 
-// mustContinueAsNew reports whether to continue as new although commands wait: the queue of
-// a busy session is never empty.
+// mustContinueAsNew reports whether to continue as new even if commands wait, because the
+// queue of a busy session may never be empty.
 func (s *run) mustContinueAsNew(ctx workflow.Context) bool {
 	return (s.ran || s.calls >= rollCalls) && s.historyFull(ctx)
 }

@@ -311,8 +311,9 @@ func FuzzCursor(f *testing.F) {
 	})
 }
 
-// TestRequestsOfACommand: a command costs two requests: its start, whose response also has
-// the output and the end, and a longer lease. A small difference of the lease costs none.
+// TestRequestsOfACommand: a command costs two requests. The first one starts it and returns
+// its output and its end, and the second one extends the lease. If the lease would change
+// only a little, there is no second request.
 func TestRequestsOfACommand(t *testing.T) {
 	// The first gap is longer than the difference for which the lease is not renewed. The
 	// second one is longer than half a lease.

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of sizes, all as JSON, which can escape a character as six. Temporal limits a
-// response to 4 MiB and a payload to 2 MiB.
+// Limits of sizes in JSON, which may escape a character as six. Temporal limits a response
+// to 4 MiB and a payload to 2 MiB.
 const (
 	// eventPage and pageBytes limit the events of a page. A single event may be larger.
 	eventPage = 500

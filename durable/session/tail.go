@@ -15,10 +15,10 @@ import (
 // maxTail is how many bytes [Client.Tail] searches for lines.
 const maxTail = 1 << 20
 
-// Tail returns a cursor for [Client.Events] at the last lines of output, of one command or of
-// several. It searches at most 1 MiB, and only the events that the session itself keeps. Of
-// a running command it knows what the worker reported with its last heartbeat. Tail needs a
-// running worker.
+// Tail returns a cursor for [Client.Events] that points to the start of the last lines of
+// output, of one command or of several. It searches at most 1 MiB, and only the events that
+// the session itself keeps. Of a running command it knows what the worker reported with its
+// last heartbeat. Tail needs a running worker.
 func (c *Client) Tail(ctx context.Context, id string, lines int) (Cursor, error) {
 	if lines < 0 {
 		return Cursor{}, fmt.Errorf("%w: lines is %d, which is negative", sandbox.ErrInvalid, lines)
@@ -118,8 +118,9 @@ func (c *Client) recent(ctx context.Context, id string) (h recentEvents, err err
 	return h, err
 }
 
-// output returns the size of a command's output if event i is its last event, and the index of
-// its start, or -1 if that is unknown.
+// If event i is the last event of a command, output returns the size of the command's
+// output and the index of its start event, or -1 if that is unknown. Otherwise it returns 0
+// and -1.
 func (h recentEvents) output(i int) (size int64, start int) {
 	switch e := h.events[i].Event; {
 	case e.Type == TypeCommandStart && e.ID == h.running:

@@ -124,7 +124,7 @@ func TestRefusals(t *testing.T) {
 }
 
 // mayBeEmpty lists the options for which an empty value has a meaning, as in the official
-// CLI. Others refuse it.
+// CLI. All other options refuse an empty value.
 var mayBeEmpty = []string{
 	"--name of create", "--name of run", "--name of sh", "--name of fork", "--image of create", "--image of run", "--image of sh",
 	"--workdir of exec", "--workdir of run", "--workdir of connect", "--name-prefix of list", "--name-prefix of drives list", "--name of snapshots list",

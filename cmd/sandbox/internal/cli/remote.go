@@ -459,9 +459,10 @@ func (p *signalForwarder) handle(s syscall.Signal, atOnce bool) {
 	}
 }
 
-// send sends a signal in the background, so that it does not delay the next one. It ignores
-// other errors, because the command may have ended and the caller waits for its end. After
-// the last signal, the caller stops waiting.
+// send sends a signal in the background, so that it does not delay the next one. It warns
+// if the children did not get the signal. It ignores other errors, because the command may
+// have ended and the caller waits for its end. After the last signal, the caller stops
+// waiting.
 func (p *signalForwarder) send(kill func(sandbox.Signal) error, sig sandbox.Signal, last bool) {
 	p.wg.Go(func() {
 		if err := kill(sig); errors.Is(err, sandbox.ErrChildren) {

@@ -37,10 +37,10 @@ const (
 )
 
 // keepAlive extends the sandbox's timeout until the returned function is called. If it
-// can't, it warns the user; otherwise says what happens then.
-func (p *deps) keepAlive(ctx context.Context, sb *sandbox.Sandbox, margin time.Duration, otherwise string) (stop func()) {
+// can't, it warns the user, with consequence as the hint.
+func (p *deps) keepAlive(ctx context.Context, sb *sandbox.Sandbox, margin time.Duration, consequence string) (stop func()) {
 	return keepAlive(ctx, sb, margin, func(err error) {
-		p.screen.Warn("the sandbox's timeout can't be extended any further: "+err.Error(), otherwise)
+		p.screen.Warn("the sandbox's timeout can't be extended any further: "+err.Error(), consequence)
 	})
 }
 

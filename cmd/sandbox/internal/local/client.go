@@ -120,8 +120,8 @@ func Use(ctx context.Context, dir string) (*Connection, error) {
 	return c, nil
 }
 
-// ErrUnsaved is the error of ending a daemon whose sandboxes can't be saved. The daemon
-// keeps running.
+// ErrUnsaved is the error of [Stop] if the daemon can't save its sandboxes. The daemon
+// continues to run.
 var ErrUnsaved = errors.New("the local emulator keeps running, because its sandboxes can't be saved")
 
 // Stop makes the daemon save its sandboxes and end, and waits until it has ended.
