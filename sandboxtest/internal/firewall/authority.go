@@ -92,7 +92,7 @@ func (a *Authority) certificate(name string) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(a.leaves) >= 1000 { // a wildcard has any number of names
+	if len(a.leaves) >= 1000 { // a wildcard can match any number of names
 		clear(a.leaves)
 	}
 	leaf := &tls.Certificate{Certificate: [][]byte{der, a.cert.Raw}, PrivateKey: key}

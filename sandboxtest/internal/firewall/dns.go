@@ -76,9 +76,10 @@ func dnsAnswer(msg []byte, q question, outcome byte, addr netip.Addr) []byte {
 	return out
 }
 
-// resolve answers a query of the box, unless it is for the machine's resolver.
+// resolve answers a DNS query of the sandbox. It returns nil if the machine's resolver has
+// to answer. If the query is too short for an answer, the answer is empty.
 func (n *NAT) resolve(msg []byte) (answer []byte) {
-	if n.gate == nil {
+	if n.filter == nil {
 		return nil
 	}
 	q, ok := parseQuestion(msg)
@@ -88,7 +89,7 @@ func (n *NAT) resolve(msg []byte) (answer []byte) {
 		}
 		return dnsAnswer(msg, question{}, serverFailed, netip.Addr{})
 	}
-	addr, ok := n.gate.lookup(q.name)
+	addr, ok := n.filter.lookup(q.name)
 	switch {
 	case !ok:
 		return dnsAnswer(msg, q, noSuchName, netip.Addr{})

@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// fixed is a judge. It knows the address of one name and leaves another name to the
+// fixedFilter is a filter. It knows the address of one name and leaves another name to the
 // machine's resolver, or all others if it is open. It allows every connection, so it
 // causes no refusal.
-type fixed struct{ open bool }
+type fixedFilter struct{ open bool }
 
-func (g fixed) lookup(name string) (netip.Addr, bool) {
+func (g fixedFilter) lookup(name string) (netip.Addr, bool) {
 	switch name {
 	case "known.test":
 		return netip.MustParseAddr("192.0.2.7"), true
@@ -25,9 +25,9 @@ func (g fixed) lookup(name string) (netip.Addr, bool) {
 	return netip.Addr{}, g.open
 }
 
-func (fixed) connect(netip.AddrPort) verdict                  { return pass }
-func (fixed) send(netip.AddrPort) bool                        { return true }
-func (fixed) serve(context.Context, net.Conn, netip.AddrPort) {}
+func (fixedFilter) connect(netip.AddrPort) verdict                  { return pass }
+func (fixedFilter) send(netip.AddrPort) bool                        { return true }
+func (fixedFilter) serve(context.Context, net.Conn, netip.AddrPort) {}
 
 // dnsQuery returns a query for the address of a name.
 func dnsQuery(name string) []byte {
@@ -38,13 +38,12 @@ func dnsQuery(name string) []byte {
 	return append(msg, 0, 0, typeA, 0, 1)
 }
 
-// TestDNSQueries: a box's query reaches the machine's resolver only for a name that may
-// be looked up. Anything else than a query of one name is answered without it, however
-// short it is.
+// TestDNSQueries: a sandbox's query reaches the machine's resolver only for a name that may
+// be looked up. Any other message is answered without that resolver, however short it is.
 func TestDNSQueries(t *testing.T) {
 	const passed, ignored, answered = "passed to the machine's", "ignored", "answered"
-	ask := func(gate judge, msg []byte) (outcome string, code byte, records byte) {
-		answer := (&NAT{gate: gate}).resolve(msg)
+	ask := func(filter filter, msg []byte) (outcome string, code byte, records byte) {
+		answer := (&NAT{filter: filter}).resolve(msg)
 		switch {
 		case answer == nil:
 			return passed, 0, 0
@@ -88,28 +87,28 @@ func TestDNSQueries(t *testing.T) {
 		"half a number of queries": {dnsQuery("passed.test")[:5], ignored, 0, 0},
 		"less than a header":       {dnsQuery("passed.test")[:dnsHeader-1], ignored, 0, 0},
 	} {
-		outcome, code, records := ask(fixed{}, row.msg)
+		outcome, code, records := ask(fixedFilter{}, row.msg)
 		assert.Equal(t, row.outcome, outcome, name)
 		assert.Equal(t, row.code, code, name)
 		assert.Equal(t, row.records, records, name)
 	}
 	for _, msg := range [][]byte{nil, {0}, dnsQuery("secret.evil.test"), with(2, 0x11)} {
 		outcome, _, _ := ask(nil, msg)
-		assert.Equal(t, passed, outcome, "without a gate, everything")
+		assert.Equal(t, passed, outcome, "without a filter, everything")
 	}
 }
 
-// TestNetworkVerdicts: the box's resolver can be reached over TCP, where queries are not
-// inspected, only if all names may be looked up, whichever addresses a judge allows.
+// TestNetworkVerdicts: the sandbox's resolver can be reached over TCP, where queries are not
+// inspected, only if all names may be looked up, whichever addresses a filter allows.
 func TestNetworkVerdicts(t *testing.T) {
 	for _, row := range []struct {
-		gate                judge
+		filter              filter
 		resolver, elsewhere verdict
-	}{{nil, pass, pass}, {fixed{open: true}, pass, pass}, {fixed{}, refuse, pass}} {
-		n := &NAT{gate: row.gate}
+	}{{nil, pass, pass}, {fixedFilter{open: true}, pass, pass}, {fixedFilter{}, refuse, pass}} {
+		n := &NAT{filter: row.filter}
 		for _, port := range []uint16{53, 443, 853} {
-			assert.Equal(t, row.resolver, n.verdict(netip.AddrPortFrom(ResolverAddr, port)), "%v: port %d", row.gate, port)
+			assert.Equal(t, row.resolver, n.verdict(netip.AddrPortFrom(ResolverAddr, port)), "%v: port %d", row.filter, port)
 		}
-		assert.Equal(t, row.elsewhere, n.verdict(netip.AddrPortFrom(HostAddr, 53)), "%v", row.gate)
+		assert.Equal(t, row.elsewhere, n.verdict(netip.AddrPortFrom(HostAddr, 53)), "%v", row.filter)
 	}
 }

@@ -1,6 +1,6 @@
-// Package firewall decides on and carries the connections of the emulator's machines: a
-// [Policy] says what is allowed, a [Firewall] enforces it for one session, and a [NAT]
-// carries the bytes of a box's network.
+// Package firewall carries the connections of sandboxes to the outside. A [Policy] says
+// which are allowed, a [Firewall] enforces it for one session, and a [NAT] carries the
+// bytes.
 package firewall
 
 import (
@@ -69,7 +69,7 @@ type Firewall struct {
 	server    *http.Server
 	conns     chan net.Conn
 	transport *http.Transport
-	forward   *http.Transport // to forward URLs, which no policy is about
+	forward   *http.Transport // to forward URLs, to which no policy applies
 	ctx       context.Context
 	cancel    context.CancelFunc
 	serving   sync.WaitGroup
@@ -120,7 +120,7 @@ func (f *Firewall) Close() {
 // Enforce sets another policy. Open connections stay.
 func (f *Firewall) Enforce(policy *Policy) { f.policy.Store(policy) }
 
-// inbound is the listener of the firewall's server.
+// inbound is the listener of the firewall's server. It accepts what is sent to conns.
 type inbound Firewall
 
 func (f *inbound) Accept() (net.Conn, error) {
@@ -134,7 +134,7 @@ func (f *inbound) Accept() (net.Conn, error) {
 func (f *inbound) Close() error   { return nil }
 func (f *inbound) Addr() net.Addr { return &net.TCPAddr{} }
 
-// lookup implements judge.
+// lookup implements filter.
 func (f *Firewall) lookup(name string) (netip.Addr, bool) {
 	p := f.policy.Load()
 	if name == "" {
@@ -149,7 +149,7 @@ func (f *Firewall) lookup(name string) (netip.Addr, bool) {
 	return f.site.names.addr(name), true
 }
 
-// connect implements judge.
+// connect implements filter.
 func (f *Firewall) connect(to netip.AddrPort) verdict {
 	p := f.policy.Load()
 	switch {
@@ -165,20 +165,20 @@ func (f *Firewall) connect(to netip.AddrPort) verdict {
 	return refuse
 }
 
-// send implements judge.
+// send implements filter.
 func (f *Firewall) send(to netip.AddrPort) bool {
 	p := f.policy.Load()
 	return p.Mode == AllowAll || p.Mode == Custom && contains(p.allow, to.Addr()) && !contains(p.deny, to.Addr())
 }
 
-// serve implements judge. It determines the destination of a connection from what a TLS
+// serve implements filter. It determines the destination of a connection from what a TLS
 // client sends before the encryption starts.
 func (f *Firewall) serve(ctx context.Context, conn net.Conn, to netip.AddrPort) {
 	defer conn.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(f.ctx, cancel)()
-	named := f.site.names.name(to.Addr()) // that the address was made up for
+	named := f.site.names.name(to.Addr()) // the name for which the firewall made up the address, or ""
 	_ = conn.SetReadDeadline(time.Now().Add(peekTimeout))
 	p := f.policy.Load()
 	first := make([]byte, 1)
@@ -214,7 +214,7 @@ func (f *Firewall) serve(ctx context.Context, conn net.Conn, to netip.AddrPort) 
 		f.site.opts.Log.Error("make a certificate", "name", name, "error", err)
 		return
 	}
-	fl := &tlsFlow{Conn: whole, name: name, to: to, over: make(chan struct{})}
+	fl := &tlsFlow{Conn: whole, name: name, to: to, closed: make(chan struct{})}
 	secure := tls.Server(fl, &tls.Config{Certificates: []tls.Certificate{*cert}, NextProtos: []string{"h2", "http/1.1"}})
 	select {
 	case f.conns <- secure:
@@ -222,7 +222,7 @@ func (f *Firewall) serve(ctx context.Context, conn net.Conn, to netip.AddrPort) 
 		return
 	}
 	select {
-	case <-fl.over:
+	case <-fl.closed:
 	case <-ctx.Done():
 	}
 }
@@ -230,7 +230,7 @@ func (f *Firewall) serve(ctx context.Context, conn net.Conn, to netip.AddrPort) 
 // accessDenied is the fatal TLS alert access_denied.
 var accessDenied = []byte{21, 3, 3, 0, 2, 2, 49}
 
-// relay connects a connection, unchanged, to the server that it names.
+// relay connects a connection to the server that it names, and copies the bytes unchanged.
 func (f *Firewall) relay(ctx context.Context, conn *replayed, name string, to netip.AddrPort) {
 	server, err := f.dial(ctx, name, to)
 	if err != nil {
@@ -239,7 +239,7 @@ func (f *Firewall) relay(ctx context.Context, conn *replayed, name string, to ne
 	defer server.Close()
 	defer context.AfterFunc(ctx, func() { _, _ = conn.Close(), server.Close() })()
 	var both sync.WaitGroup
-	half := func(dst, src net.Conn) {
+	copyOneWay := func(dst, src net.Conn) {
 		_, err := io.Copy(dst, src)
 		if w, ok := dst.(interface{ CloseWrite() error }); ok && err == nil {
 			_ = w.CloseWrite() // the other side may have gone
@@ -247,8 +247,8 @@ func (f *Firewall) relay(ctx context.Context, conn *replayed, name string, to ne
 		}
 		_, _ = dst.Close(), src.Close()
 	}
-	f.site.opts.Guard.Go(&both, "sending", func() { half(server, conn) })
-	f.site.opts.Guard.Go(&both, "receiving", func() { half(conn, server) })
+	f.site.opts.Guard.Go(&both, "sending", func() { copyOneWay(server, conn) })
+	f.site.opts.Guard.Go(&both, "receiving", func() { copyOneWay(conn, server) })
 	both.Wait()
 }
 
@@ -340,10 +340,10 @@ func preferred(addrs []netip.Addr, first netip.Addr) []netip.Addr {
 // tlsFlow is a connection of the sandbox whose TLS the firewall terminates.
 type tlsFlow struct {
 	net.Conn
-	name string // that the client has asked for
-	to   netip.AddrPort
-	once sync.Once
-	over chan struct{}
+	name   string // the server name that the client requests
+	to     netip.AddrPort
+	once   sync.Once
+	closed chan struct{}
 }
 
 type flowKey struct{}
@@ -358,7 +358,7 @@ func flowOf(c net.Conn) *tlsFlow {
 }
 
 func (fl *tlsFlow) Close() error {
-	fl.once.Do(func() { close(fl.over) })
+	fl.once.Do(func() { close(fl.closed) })
 	return fl.Conn.Close()
 }
 
@@ -446,7 +446,7 @@ func respondByRule(w http.ResponseWriter, rule *rule) {
 	}
 }
 
-// hostPort returns a request's name for a host at a TLS port.
+// hostPort returns the host and port of an https URL. It omits the default port.
 func hostPort(host string, port uint16) string {
 	if port == 443 {
 		return host

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzPacket: any packet of a box is refused, or translated so that it can be parsed
+// FuzzPacket: any packet of a sandbox is refused, or translated so that it can be parsed
 // again.
 func FuzzPacket(f *testing.F) {
 	from, to := netip.AddrPortFrom(BoxAddr, 4000), netip.MustParseAddrPort("192.0.2.7:443")
@@ -39,7 +39,7 @@ func FuzzPacket(f *testing.F) {
 	})
 }
 
-// FuzzQuestion: the name that the judge sees is the one that is looked up, and an answer
+// FuzzQuestion: the name that the filter sees is the one that is looked up, and an answer
 // contains the same question.
 func FuzzQuestion(f *testing.F) {
 	f.Add(dnsQuery("www.Example.com"))

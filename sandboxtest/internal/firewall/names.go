@@ -56,7 +56,8 @@ func (n *names) name(addr netip.Addr) string { return n.byAddr[addr] }
 func (n *names) target(name string) string { return n.servers[name].target }
 func (n *names) plain(name string) bool    { return n.servers[name].plain }
 
-// replayed is a connection that returns bytes again that were already read.
+// replayed is a connection from which some bytes were already read. Read returns those
+// first.
 type replayed struct {
 	net.Conn
 	before []byte
@@ -83,24 +84,24 @@ func (r *replayed) CloseWrite() error {
 // it and everything that was read.
 func peekServerName(conn net.Conn, first []byte) (name string, read []byte) {
 	var seen bytes.Buffer
-	listening := &listener{r: io.TeeReader(io.MultiReader(bytes.NewReader(first), conn), &seen)}
-	_ = tls.Server(listening, &tls.Config{
+	client := &readOnlyConn{r: io.TeeReader(io.MultiReader(bytes.NewReader(first), conn), &seen)}
+	_ = tls.Server(client, &tls.Config{
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 			name = hello.ServerName
-			return nil, errors.New("heard enough")
+			return nil, errors.New("the server name is known")
 		},
 	}).Handshake() // always fails
 	return name, seen.Bytes()
 }
 
-// listener is a connection that sends nothing.
-type listener struct{ r io.Reader }
+// readOnlyConn is a connection that sends nothing.
+type readOnlyConn struct{ r io.Reader }
 
-func (l *listener) Read(p []byte) (int, error)       { return l.r.Read(p) }
-func (l *listener) Write([]byte) (int, error)        { return 0, io.ErrClosedPipe }
-func (l *listener) Close() error                     { return nil }
-func (l *listener) LocalAddr() net.Addr              { return &net.TCPAddr{} }
-func (l *listener) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
-func (l *listener) SetDeadline(time.Time) error      { return nil }
-func (l *listener) SetReadDeadline(time.Time) error  { return nil }
-func (l *listener) SetWriteDeadline(time.Time) error { return nil }
+func (l *readOnlyConn) Read(p []byte) (int, error)       { return l.r.Read(p) }
+func (l *readOnlyConn) Write([]byte) (int, error)        { return 0, io.ErrClosedPipe }
+func (l *readOnlyConn) Close() error                     { return nil }
+func (l *readOnlyConn) LocalAddr() net.Addr              { return &net.TCPAddr{} }
+func (l *readOnlyConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (l *readOnlyConn) SetDeadline(time.Time) error      { return nil }
+func (l *readOnlyConn) SetReadDeadline(time.Time) error  { return nil }
+func (l *readOnlyConn) SetWriteDeadline(time.Time) error { return nil }

@@ -22,59 +22,62 @@ const (
 	maxFlows    = 4096
 )
 
-// This package implements a box's network itself instead of using slirp4netns or pasta:
-// few machines have them, and the firewall decides on each connection by its content,
-// which a separate program can't do. A library with its own TCP, such as gVisor's, would
-// be the largest dependency of a module that tests import. It is not needed: the kernel
-// speaks TCP at both ends, and only the addresses of packets have to be changed.
+// This package implements a sandbox's network itself instead of using slirp4netns or pasta:
+// few machines have them, and the firewall decides on each connection by its content, which
+// a separate program can't do. A library with its own TCP, such as gVisor's, would be the
+// largest dependency of a module that tests import. It is not needed: the kernel speaks TCP
+// at both ends, and only the addresses of packets have to be changed.
 
-// NAT connects a box to the outside through the host's own sockets, without changing the
-// host's network. It reads the box's packets from device. It changes the addresses of TCP
-// packets and writes them back, so that they reach a listener inside the box's network.
-// The kernel therefore speaks TCP at both ends, and NAT only copies bytes. A nil NAT has
-// no connections.
+// NAT connects a sandbox to the outside through the host's own sockets, without changing
+// the host's network. It reads the sandbox's packets from device. It changes the addresses
+// of TCP packets and writes them back, so that they reach a listener inside the sandbox's
+// network. For each connection that the listener accepts, it makes a connection to the
+// server outside, and copies the bytes. The kernel therefore speaks TCP at both ends. A nil
+// NAT has no connections.
 type NAT struct {
 	device   io.ReadWriteCloser
-	listener net.Listener // inside the box's network
+	listener net.Listener // inside the sandbox's network
 	local    netip.AddrPort
 	log      *slog.Logger
-	guard    *guard.Guard // of all its goroutines
-	gate     judge        // nil lets everything through
+	guard    *guard.Guard // for all its goroutines
+	filter   filter       // nil lets everything through
 
-	in, out atomic.Int64 // bytes, as seen from the box
+	in, out atomic.Int64 // bytes, as seen from the sandbox
 
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
 	mu       sync.Mutex
-	cut      context.Context // ends when the network is denied
-	cutOff   context.CancelFunc
+	connCtx  context.Context // of the current connections; Disconnect ends it
+	endConns context.CancelFunc
 	tcp      map[flow]*tcpFlow
 	ports    map[uint16]*tcpFlow
 	lastPort uint16
 	udp      map[flow]net.Conn
 }
 
-// flow is a connection as the box sees it.
+// flow is a connection as the sandbox sees it.
 type flow struct{ from, to netip.AddrPort }
 
-// tcpFlow is a connection of the box and its other half.
+// tcpFlow is a TCP connection of the sandbox to a server outside. It consists of two
+// connections: from the sandbox to the listener, and from this process to the server.
 type tcpFlow struct {
 	flow
-	port uint16   // stands for from.Port at the listener
-	conn net.Conn // nil while dialing and once it was taken over
-	up   bool
-	// inspect says that the judge takes the box's half, and that there is no other half.
+	port uint16   // represents from.Port at the listener
+	conn net.Conn // to the server; nil while dialing and once relay owns it
+	up   bool     // the sandbox's packets go to the listener
+	// inspect is set if the filter serves the sandbox's connection. NAT then makes none to
+	// the server.
 	inspect bool
-	// taken is closed when the box's half has arrived.
-	taken chan struct{}
-	done  time.Time // when both halves had ended
+	// accepted is closed when the listener has accepted the sandbox's connection.
+	accepted chan struct{}
+	done     time.Time // when both connections had ended
 }
 
-// Connect connects a box to the outside. It reads and writes the box's packets at device.
-// listener is inside the box's network. Close closes both. f decides what may pass; nil
-// allows everything.
+// Connect connects a sandbox to the outside. It reads and writes the sandbox's packets at
+// device. listener is inside the sandbox's network. Close closes both. f decides what may
+// pass; nil allows everything.
 func Connect(device io.ReadWriteCloser, listener net.Listener, f *Firewall, log *slog.Logger) *NAT {
 	if f == nil {
 		return newNAT(device, listener, nil, log)
@@ -82,31 +85,31 @@ func Connect(device io.ReadWriteCloser, listener net.Listener, f *Firewall, log 
 	return newNAT(device, listener, f, log)
 }
 
-func newNAT(device io.ReadWriteCloser, listener net.Listener, gate judge, log *slog.Logger) *NAT {
+func newNAT(device io.ReadWriteCloser, listener net.Listener, filter filter, log *slog.Logger) *NAT {
 	n := &NAT{
-		device: device, listener: listener, gate: gate, log: log, guard: guard.New(log),
+		device: device, listener: listener, filter: filter, log: log, guard: guard.New(log),
 		local: listener.Addr().(*net.TCPAddr).AddrPort(),
 		tcp:   make(map[flow]*tcpFlow), ports: make(map[uint16]*tcpFlow), udp: make(map[flow]net.Conn),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
-	n.cut, n.cutOff = context.WithCancel(n.ctx)
+	n.connCtx, n.endConns = context.WithCancel(n.ctx)
 	n.guard.Go(&n.wg, "reading packets", n.readPackets)
 	n.guard.Go(&n.wg, "accepting connections", n.accept)
 	return n
 }
 
-// Disconnect ends all connections, but not later ones.
+// Disconnect ends all current connections. Later ones are not affected.
 func (n *NAT) Disconnect() {
 	if n == nil {
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.cutOff()
-	n.cut, n.cutOff = context.WithCancel(n.ctx)
+	n.endConns()
+	n.connCtx, n.endConns = context.WithCancel(n.ctx)
 }
 
-// Transferred counts bytes, as seen from the box.
+// Transferred returns the number of bytes that the sandbox has received and sent.
 func (n *NAT) Transferred() (in, out int64) {
 	if n == nil {
 		return 0, 0
@@ -114,15 +117,15 @@ func (n *NAT) Transferred() (in, out int64) {
 	return n.in.Load(), n.out.Load()
 }
 
-// breakOff closes a connection so that its peer gets an error instead of EOF.
-func breakOff(conn net.Conn) {
+// reset closes a connection so that its peer gets an error instead of EOF.
+func reset(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // it may be closed already
 	}
 	_ = conn.Close()
 }
 
-// Close disconnects the box, and ends all connections.
+// Close disconnects the sandbox, and ends all connections.
 func (n *NAT) Close() error {
 	if n == nil {
 		return nil
@@ -130,7 +133,7 @@ func (n *NAT) Close() error {
 	n.cancel()
 	err := errors.Join(n.device.Close(), n.listener.Close())
 	n.wg.Wait()
-	n.cutOff()
+	n.endConns()
 	return err
 }
 
@@ -145,7 +148,7 @@ func (n *NAT) readPackets() {
 	}
 }
 
-// handle handles one packet of the box.
+// handle handles one packet of the sandbox.
 func (n *NAT) handle(data []byte) {
 	p, ok := parsePacket(data)
 	switch {
@@ -161,17 +164,18 @@ func (n *NAT) handle(data []byte) {
 
 func (n *NAT) write(data []byte) { _, _ = n.device.Write(data) }
 
-// tcpOut sends a packet from the box to the listener.
+// tcpOut sends a packet from the sandbox to the listener.
 func (n *NAT) tcpOut(p packet) {
-	if port := n.forwarded(p); port != 0 {
+	if port := n.portFor(p); port != 0 {
 		p.rewrite(netip.AddrPortFrom(HostAddr, port), n.local)
 		n.write(p.data)
 	}
 }
 
-// forwarded returns the port that represents the sender of a packet. The first packet of
-// a connection opens it.
-func (n *NAT) forwarded(p packet) (port uint16) {
+// portFor returns the port that represents the sender of a packet at the listener. It
+// returns zero if the packet must not reach the listener now. The first packet of a
+// connection opens it.
+func (n *NAT) portFor(p packet) (port uint16) {
 	key := flow{p.src(), p.dst()}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -189,8 +193,8 @@ func (n *NAT) forwarded(p packet) (port uint16) {
 	return f.port
 }
 
-// tcpBack sends the listener's packet to the box. It replaces the source by the server to
-// which the box is connected in its own view.
+// tcpBack sends the listener's packet to the sandbox. It replaces the source by the server
+// to which the sandbox believes to be connected.
 func (n *NAT) tcpBack(p packet) {
 	n.mu.Lock()
 	f := n.ports[p.dst().Port()]
@@ -202,14 +206,14 @@ func (n *NAT) tcpBack(p packet) {
 	n.write(p.data)
 }
 
-// openLocked dials before the box's connection is accepted, so that the box sees a
-// refusal.
+// openLocked opens a connection. It connects to the server before the listener accepts the
+// sandbox's connection. If the server refuses, the sandbox sees a refusal, too.
 func (n *NAT) openLocked(key flow, syn packet) {
 	port := n.freePortLocked()
 	if port == 0 {
-		return // the box will ask again
+		return // the sandbox will send its SYN again
 	}
-	f := &tcpFlow{flow: key, port: port, taken: make(chan struct{})}
+	f := &tcpFlow{flow: key, port: port, accepted: make(chan struct{})}
 	verdict := n.verdict(key.to)
 	if verdict == refuse {
 		n.write(refusal(syn))
@@ -222,13 +226,13 @@ func (n *NAT) openLocked(key flow, syn packet) {
 		n.write(syn.data)
 		return
 	}
-	cut := n.cut
-	n.guard.Go(&n.wg, "connecting", func() { n.connect(cut, f, syn) })
+	ctx := n.connCtx
+	n.guard.Go(&n.wg, "connecting", func() { n.connect(ctx, f, syn) })
 }
 
-// connect creates the other half of a connection.
-func (n *NAT) connect(cut context.Context, f *tcpFlow, syn packet) {
-	ctx, cancel := context.WithTimeout(cut, dialTimeout)
+// connect connects to the server, and lets the listener accept the sandbox's connection.
+func (n *NAT) connect(connCtx context.Context, f *tcpFlow, syn packet) {
+	ctx, cancel := context.WithTimeout(connCtx, dialTimeout)
 	defer cancel()
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", n.outside(f.to))
@@ -249,13 +253,14 @@ func (n *NAT) connect(cut context.Context, f *tcpFlow, syn packet) {
 	timer := time.NewTimer(dialTimeout)
 	defer timer.Stop()
 	select {
-	case <-f.taken:
+	case <-f.accepted:
 	case <-timer.C:
 	case <-n.ctx.Done():
 	}
 }
 
-// abandon ends a connection that nothing has taken over, because the box has given up.
+// abandon closes the connection to the server if relay does not own it, because the sandbox
+// has given up.
 func (n *NAT) abandon(f *tcpFlow) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -265,21 +270,21 @@ func (n *NAT) abandon(f *tcpFlow) {
 	}
 }
 
-// verdict returns the judge's verdict. If some names must not be looked up, the resolver
-// is not reachable over TCP.
+// verdict decides about a TCP connection. The sandbox's resolver is reachable over TCP only
+// if all names may be looked up, because queries over TCP are not inspected.
 func (n *NAT) verdict(to netip.AddrPort) verdict {
 	switch {
 	case special(to):
 		return refuse
-	case n.gate == nil:
+	case n.filter == nil:
 		return pass
 	case to.Addr() == ResolverAddr:
-		if _, ok := n.gate.lookup(""); ok {
+		if _, ok := n.filter.lookup(""); ok {
 			return pass
 		}
 		return refuse
 	}
-	return n.gate.connect(to)
+	return n.filter.connect(to)
 }
 
 func (n *NAT) dropLocked(f *tcpFlow) {
@@ -291,8 +296,8 @@ func (n *NAT) dropLocked(f *tcpFlow) {
 	}
 }
 
-// freePortLocked returns a port for a new connection, and forgets connections that ended
-// long ago.
+// freePortLocked returns a port for a new connection. If there are too many connections, it
+// forgets those that ended a while ago. It returns zero if there are still too many.
 func (n *NAT) freePortLocked() uint16 {
 	if len(n.ports) >= maxFlows {
 		now := time.Now()
@@ -313,13 +318,14 @@ func (n *NAT) freePortLocked() uint16 {
 	}
 }
 
-// special reports whether a box must not reach an address with packets that it writes
-// itself. It may reach the two addresses that only the network of boxes has.
+// special is [Special] for the destinations of a sandbox's packets. HostAddr and
+// ResolverAddr, which exist only in the sandbox's network, are not special.
 func special(to netip.AddrPort) bool {
 	return to.Addr() != HostAddr && to.Addr() != ResolverAddr && Special(to.Addr())
 }
 
-// outside returns the host's address for one of the box's network.
+// outside returns the address that this process connects to for an address in the sandbox's
+// network.
 func (n *NAT) outside(to netip.AddrPort) string {
 	switch to.Addr() {
 	case HostAddr:
@@ -335,52 +341,52 @@ func (n *NAT) accept() {
 		conn, err := n.listener.Accept()
 		if err != nil {
 			if n.ctx.Err() == nil {
-				n.log.Warn("a box's network has stopped working", "error", err)
+				n.log.Warn("a sandbox's network has stopped working", "error", err)
 			}
 			return
 		}
-		n.guard.Do("taking a connection over", func() { n.take(conn.(*net.TCPConn)) })
+		n.guard.Do("accepting a connection", func() { n.dispatch(conn.(*net.TCPConn)) })
 	}
 }
 
-// take finds the connection to which the box's half belongs.
-func (n *NAT) take(conn *net.TCPConn) {
+// dispatch starts to serve a connection that the listener has accepted.
+func (n *NAT) dispatch(conn *net.TCPConn) {
 	port := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Port()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	f, cut := n.ports[port], n.cut
+	f, ctx := n.ports[port], n.connCtx
 	switch {
 	case f != nil && f.inspect:
-		n.guard.Go(&n.wg, "inspecting a connection", func() { n.serve(cut, f, conn) })
+		n.guard.Go(&n.wg, "inspecting a connection", func() { n.serve(ctx, f, conn) })
 	case f != nil && f.conn != nil:
 		server := f.conn.(*net.TCPConn)
 		f.conn = nil
-		close(f.taken)
-		n.guard.Go(&n.wg, "relaying a connection", func() { n.relay(cut, f, conn, server) })
-	default: // not one of ours
+		close(f.accepted)
+		n.guard.Go(&n.wg, "relaying a connection", func() { n.relay(ctx, f, conn, server) })
+	default: // it belongs to no connection of the sandbox
 		_ = conn.Close()
 	}
 }
 
-// serve passes a connection to the judge.
-func (n *NAT) serve(cut context.Context, f *tcpFlow, conn net.Conn) {
+// serve passes a connection to the filter.
+func (n *NAT) serve(ctx context.Context, f *tcpFlow, conn net.Conn) {
 	defer n.end(f, conn)
-	stop := context.AfterFunc(cut, func() { breakOff(conn) })
+	stop := context.AfterFunc(ctx, func() { reset(conn) })
 	defer stop()
-	n.gate.serve(cut, inspected{conn, n}, f.to)
+	n.filter.serve(ctx, inspected{conn, n}, f.to)
 }
 
-// end closes the open parts of a connection.
-func (n *NAT) end(f *tcpFlow, halves ...net.Conn) {
-	for _, half := range halves {
-		_ = half.Close()
+// end closes the connections of a flow.
+func (n *NAT) end(f *tcpFlow, conns ...net.Conn) {
+	for _, conn := range conns {
+		_ = conn.Close()
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	f.done = time.Now()
 }
 
-// inspected counts the bytes of a connection that the judge serves.
+// inspected counts the bytes of a connection that the filter serves.
 type inspected struct {
 	net.Conn
 	n *NAT
@@ -402,20 +408,20 @@ func (c inspected) Write(p []byte) (int, error) {
 func (c inspected) CloseWrite() error { return c.Conn.(*net.TCPConn).CloseWrite() }
 
 // relay copies in both directions until both have ended.
-func (n *NAT) relay(cut context.Context, f *tcpFlow, box, server *net.TCPConn) {
-	defer n.end(f, box, server)
-	stop := context.AfterFunc(cut, func() { breakOff(box); _ = server.Close() })
+func (n *NAT) relay(ctx context.Context, f *tcpFlow, client, server *net.TCPConn) {
+	defer n.end(f, client, server)
+	stop := context.AfterFunc(ctx, func() { reset(client); _ = server.Close() })
 	defer stop()
 	var wg sync.WaitGroup
-	n.guard.Go(&wg, "sending", func() { copyHalf(server, box, &n.out) })
-	n.guard.Go(&wg, "receiving", func() { copyHalf(box, server, &n.in) })
+	n.guard.Go(&wg, "sending", func() { copyOneWay(server, client, &n.out) })
+	n.guard.Go(&wg, "receiving", func() { copyOneWay(client, server, &n.in) })
 	wg.Wait()
 }
 
-func copyHalf(to, from *net.TCPConn, count *atomic.Int64) {
+func copyOneWay(to, from *net.TCPConn, count *atomic.Int64) {
 	_, err := io.Copy(to, counter{from, count})
 	if err != nil {
-		// If one half breaks, the other is useless.
+		// If one direction breaks, the other is useless.
 		_ = to.SetLinger(0)
 		_, _ = to.Close(), from.Close()
 		return
@@ -443,7 +449,7 @@ func (n *NAT) udpOut(p packet) {
 			n.write(datagram(key.to, key.from, answer))
 			return
 		}
-	} else if special(key.to) || n.gate != nil && !n.gate.send(key.to) {
+	} else if special(key.to) || n.filter != nil && !n.filter.send(key.to) {
 		return
 	}
 	conn := n.udpConn(key)
@@ -470,14 +476,15 @@ func (n *NAT) udpConn(key flow) net.Conn {
 		return nil
 	}
 	n.udp[key] = conn
-	cut := n.cut
-	n.guard.Go(&n.wg, "receiving datagrams", func() { n.udpBack(cut, key, conn) })
+	ctx := n.connCtx
+	n.guard.Go(&n.wg, "receiving datagrams", func() { n.udpBack(ctx, key, conn) })
 	return conn
 }
 
-func (n *NAT) udpBack(cut context.Context, key flow, conn net.Conn) {
+// udpBack sends the replies to the sandbox.
+func (n *NAT) udpBack(ctx context.Context, key flow, conn net.Conn) {
 	defer n.forgetUDP(key, conn)
-	stop := context.AfterFunc(cut, func() { _ = conn.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	buf := make([]byte, MTU-28)
 	for {

@@ -36,42 +36,42 @@ func (b *buffer) String() string {
 	return b.buf.String()
 }
 
-// openNAT returns a NAT and the other end of its device: the test acts as the box.
-func openNAT(t testing.TB, gate judge, log *buffer) (*NAT, *os.File) {
+// openNAT returns a NAT and the other end of its device: the test acts as the sandbox.
+func openNAT(t testing.TB, filter filter, log *buffer) (*NAT, *os.File) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	require.NoError(t, err)
 	box := os.NewFile(uintptr(fds[1]), "box")
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
-	n := newNAT(os.NewFile(uintptr(fds[0]), "device"), listener, gate, slog.New(slog.NewTextHandler(log, nil)))
+	n := newNAT(os.NewFile(uintptr(fds[0]), "device"), listener, filter, slog.New(slog.NewTextHandler(log, nil)))
 	t.Cleanup(func() { assert.NoError(t, n.Close()); assert.NoError(t, box.Close()) })
 	require.NoError(t, box.SetDeadline(time.Now().Add(20*time.Second)))
 	return n, box
 }
 
-// faulty is a judge that panics at some names, addresses and connections.
-type faulty struct{ served atomic.Int32 }
+// faultyFilter is a filter that panics at some names, addresses and connections.
+type faultyFilter struct{ served atomic.Int32 }
 
 var faultyAddr = netip.MustParseAddr("192.0.2.66")
 
-func (*faulty) lookup(name string) (netip.Addr, bool) {
+func (*faultyFilter) lookup(name string) (netip.Addr, bool) {
 	if name == "faulty.test" {
 		panic("lookup of a faulty name")
 	}
 	return netip.MustParseAddr("192.0.2.7"), true
 }
 
-func (*faulty) connect(to netip.AddrPort) verdict {
+func (*faultyFilter) connect(to netip.AddrPort) verdict {
 	if to.Addr() == faultyAddr {
 		panic("connection to a faulty address")
 	}
 	return inspect
 }
 
-func (*faulty) send(netip.AddrPort) bool { panic("a faulty datagram") }
+func (*faultyFilter) send(netip.AddrPort) bool { panic("a faulty datagram") }
 
-func (g *faulty) serve(context.Context, net.Conn, netip.AddrPort) {
+func (g *faultyFilter) serve(context.Context, net.Conn, netip.AddrPort) {
 	g.served.Add(1)
 	panic("a faulty connection")
 }
@@ -80,16 +80,16 @@ func (g *faulty) serve(context.Context, net.Conn, netip.AddrPort) {
 func syn(from, to netip.AddrPort) []byte {
 	p := newPacket(protoTCP, from, to, tcpHeader, nil)
 	p.data[32], p.data[33] = tcpHeader/4<<4, flagSYN
-	p.sum()
+	p.updateChecksums()
 	return p.data
 }
 
-// TestNothingABoxSendsEndsTheProcess: a packet, a name or a connection that makes the
+// TestPanicsDoNotEndTheProcess: a packet, a name or a connection that makes the
 // emulator panic is dropped, and logged once. Later ones are handled.
-func TestNothingABoxSendsEndsTheProcess(t *testing.T) {
+func TestPanicsDoNotEndTheProcess(t *testing.T) {
 	var log buffer
-	gate := new(faulty)
-	n, box := openNAT(t, gate, &log)
+	filter := new(faultyFilter)
+	n, box := openNAT(t, filter, &log)
 	from := netip.AddrPortFrom(BoxAddr, 4000)
 	resolver, other := netip.AddrPortFrom(ResolverAddr, 53), netip.MustParseAddrPort("192.0.2.7:443")
 	send := func(data []byte) {
@@ -114,10 +114,10 @@ func TestNothingABoxSendsEndsTheProcess(t *testing.T) {
 		send(datagram(from, other, []byte("x")))
 		send(syn(from, netip.AddrPortFrom(faultyAddr, 443)))
 		send(datagram(from, resolver, dnsQuery("good.test")))
-		assert.Equal(t, resolver, get().src(), "the resolver goes on")
+		assert.Equal(t, resolver, get().src(), "the resolver still answers")
 	}
 	for i := range uint16(3) {
-		// The box's half arrives from the port that represents it.
+		// The sandbox's connection arrives at the listener from the port that represents it.
 		l, err := net.Listen("tcp4", "127.0.0.1:0")
 		require.NoError(t, err)
 		free := l.Addr().(*net.TCPAddr)
@@ -134,7 +134,7 @@ func TestNothingABoxSendsEndsTheProcess(t *testing.T) {
 		require.Error(t, err, "it is closed")
 		require.NoError(t, conn.Close())
 	}
-	assert.Equal(t, int32(3), gate.served.Load())
+	assert.Equal(t, int32(3), filter.served.Load())
 	assert.Eventually(t, func() bool { return strings.Count(log.String(), "dropped data of a sandbox") >= 4 }, 10*time.Second, time.Millisecond, "another goroutine writes the log")
 	assert.Equal(t, 4, strings.Count(log.String(), "dropped data of a sandbox"), log.String())
 	for _, what := range []string{"lookup of a faulty name", "connection to a faulty address", "a faulty datagram", "a faulty connection", "nat_linux_test.go:"} {
@@ -142,15 +142,15 @@ func TestNothingABoxSendsEndsTheProcess(t *testing.T) {
 	}
 }
 
-// TestTooManyConnections: a box with the maximum number of connections gets no more, and
+// TestTooManyConnections: a sandbox with the maximum number of connections gets no more, and
 // no response, until one of them has ended some time ago.
 func TestTooManyConnections(t *testing.T) {
-	n, box := openNAT(t, new(faulty), new(buffer))
+	n, box := openNAT(t, new(faultyFilter), new(buffer))
 	from, resolver := netip.AddrPortFrom(BoxAddr, 4000), netip.AddrPortFrom(ResolverAddr, 53)
 	var last *tcpFlow
 	n.mu.Lock()
 	for i := range uint16(maxFlows) {
-		last = &tcpFlow{flow: flow{from: netip.AddrPortFrom(BoxAddr, 10_000+i)}, port: 20_000 + i, taken: make(chan struct{})}
+		last = &tcpFlow{flow: flow{from: netip.AddrPortFrom(BoxAddr, 10_000+i)}, port: 20_000 + i, accepted: make(chan struct{})}
 		n.tcp[last.flow], n.ports[last.port] = last, last
 	}
 	n.mu.Unlock()

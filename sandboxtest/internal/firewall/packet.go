@@ -22,7 +22,7 @@ const (
 	flagACK = 0x10
 )
 
-// parsePacket accepts only packets that can be translated.
+// parsePacket returns false for packets that can't be translated, such as fragments.
 func parsePacket(data []byte) (packet, bool) {
 	if len(data) < 20 || data[0]>>4 != 4 {
 		return packet{}, false
@@ -59,7 +59,7 @@ func (p packet) payload() []byte {
 func (p packet) rewrite(src, dst netip.AddrPort) {
 	p.set(12, 0, src)
 	p.set(16, 2, dst)
-	p.sum()
+	p.updateChecksums()
 }
 
 func (p packet) set(ip, port int, to netip.AddrPort) {
@@ -68,8 +68,7 @@ func (p packet) set(ip, port int, to netip.AddrPort) {
 	binary.BigEndian.PutUint16(p.data[p.head+port:], to.Port())
 }
 
-// sum recomputes the checksums.
-func (p packet) sum() {
+func (p packet) updateChecksums() {
 	clear(p.data[10:12])
 	binary.BigEndian.PutUint16(p.data[10:], ^fold(add(0, p.data[:p.head])))
 	at := p.head + 16
@@ -124,7 +123,7 @@ func newPacket(proto byte, src, dst netip.AddrPort, header int, payload []byte) 
 func datagram(src, dst netip.AddrPort, payload []byte) []byte {
 	p := newPacket(protoUDP, src, dst, udpHeader, payload)
 	binary.BigEndian.PutUint16(p.data[24:], uint16(udpHeader+len(payload)))
-	p.sum()
+	p.updateChecksums()
 	return p.data
 }
 
@@ -134,6 +133,6 @@ func refusal(syn packet) []byte {
 	seq := binary.BigEndian.Uint32(syn.data[syn.head+4:])
 	binary.BigEndian.PutUint32(p.data[28:], seq+1)
 	p.data[32], p.data[33] = tcpHeader/4<<4, flagRST|flagACK
-	p.sum()
+	p.updateChecksums()
 	return p.data
 }

@@ -23,7 +23,7 @@ type Policy struct {
 
 // rule is a rule of a domain. One of response, forwardURL and headers is set.
 type rule struct {
-	match      func(*http.Request) bool // nil is every request
+	match      func(*http.Request) bool // nil matches every request
 	headers    map[string]string
 	forwardURL string
 	response   *wire.Response
@@ -58,16 +58,16 @@ func ParsePolicy(data []byte) (*Policy, error) {
 	}
 	for _, r := range p.InjectionRules {
 		rule := rule{headers: r.Headers}
-		if err := rule.on(r.Match); err != nil {
+		if err := rule.setMatch(r.Match); err != nil {
 			return nil, err
 		}
 		e.rules[plainName(r.Domain)] = append(e.rules[plainName(r.Domain)], rule)
 	}
-	return e, e.allowed(p.Allow)
+	return e, e.addAllowed(p.Allow)
 }
 
-// allowed reads the domains in either form.
-func (e *Policy) allowed(data json.RawMessage) error {
+// addAllowed adds the domains of the field allow: a list, or an object with their rules.
+func (e *Policy) addAllowed(data json.RawMessage) error {
 	if !strings.HasPrefix(strings.TrimSpace(string(data)), "{") {
 		if data == nil {
 			return nil
@@ -99,7 +99,7 @@ func (e *Policy) allowed(data json.RawMessage) error {
 				}
 				maps.Copy(rule.headers, t.Headers)
 			}
-			if err := rule.on(r.Match); err != nil {
+			if err := rule.setMatch(r.Match); err != nil {
 				return err
 			}
 			e.rules[d] = append(e.rules[d], rule)
@@ -146,8 +146,8 @@ func matchesDomain(pattern, name string) bool {
 		slices.EqualFunc(want, have, func(w, h string) bool { return w == "*" || w == h })
 }
 
-// allowsName reports whether TLS connections to a name are allowed, and whether it may be
-// looked up.
+// allowsName reports whether a name may be looked up, and whether TLS connections to it are
+// allowed.
 func (e *Policy) allowsName(name string) bool {
 	switch e.Mode {
 	case AllowAll:
@@ -181,8 +181,8 @@ func (e *Policy) rulesOf(name string) []rule {
 	return e.rules[best]
 }
 
-// rule returns the first rule that matches a request. If there is none it returns nil,
-// and the request is sent unchanged, because matchers never block.
+// rule returns the first rule that matches a request. If there is none, it returns nil. The
+// request is then sent unchanged.
 func (e *Policy) rule(name string, r *http.Request) *rule {
 	rules := e.rulesOf(name)
 	for i := range rules {
@@ -204,8 +204,8 @@ func (e *Policy) AllowsURL(u *url.URL) bool {
 	return u.Scheme == "https" && e.allowsName(u.Hostname())
 }
 
-// on restricts a rule to the requests that match.
-func (r *rule) on(data json.RawMessage) error {
+// setMatch restricts a rule to the requests that match.
+func (r *rule) setMatch(data json.RawMessage) error {
 	if len(data) == 0 || string(data) == "null" {
 		return nil
 	}
@@ -265,7 +265,7 @@ func (m *Matcher) compile() (func(string) bool, error) {
 	return func(string) bool { return true }, nil
 }
 
-// lowered returns a matcher for names that ignore case.
+// lowered returns a matcher for names that are in lower case already.
 func (m *Matcher) lowered() *Matcher {
 	if m == nil {
 		return nil
@@ -282,8 +282,8 @@ func (m *Matcher) lowered() *Matcher {
 	return &low
 }
 
-// compilePairs converts matchers of keys and values to a function. Each matcher has to
-// match some pair.
+// compilePairs converts matchers of keys and values to a function, which returns true if
+// each matcher matches some pair.
 func compilePairs(list []KeyValueMatcher) (func(pairs map[string][]string) bool, error) {
 	type pair struct{ key, value func(string) bool }
 	all := make([]pair, len(list))

@@ -46,8 +46,8 @@ type PolicyRule struct {
 	Response   *ResponseParams `json:"response"`
 }
 
-// ResponseParams is a response in a request. It lacks the leniency with which clients
-// decode responses.
+// ResponseParams is the response of a rule in a request. Unlike wire.Response, it is
+// decoded strictly.
 type ResponseParams wire.Response
 
 type (

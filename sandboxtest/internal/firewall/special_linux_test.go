@@ -62,14 +62,14 @@ func listening(t *testing.T) (tcp, udp int) {
 	return l.Addr().(*net.TCPAddr).Port, p.LocalAddr().(*net.UDPAddr).Port
 }
 
-// TestPacketsToSpecialAddresses: packets that a box writes itself reach no service of the
+// TestPacketsToSpecialAddresses: packets that a sandbox writes itself reach no service of the
 // machine, whatever the policy says.
 func TestPacketsToSpecialAddresses(t *testing.T) {
 	tcp, udp := listening(t)
 	var log buffer
-	for name, gate := range map[string]judge{"no policy": nil, "all is allowed": fixed{open: true}} {
+	for name, filter := range map[string]filter{"no policy": nil, "all is allowed": fixedFilter{open: true}} {
 		t.Run(name, func(t *testing.T) {
-			n, box := openNAT(t, gate, &log)
+			n, box := openNAT(t, filter, &log)
 			to := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.53"), netip.MustParseAddr("0.0.0.0"), netip.MustParseAddr("169.254.169.254"), netip.MustParseAddr("224.0.0.1")}
 			for _, addr := range ownAddrs(t) {
 				if addr.Is4() {
@@ -94,7 +94,7 @@ func TestPacketsToSpecialAddresses(t *testing.T) {
 				_, err := box.Write(datagram(from, netip.AddrPortFrom(addr, uint16(udp)), []byte("hello")))
 				require.NoError(t, err)
 			}
-			// The box has another name for the machine, which does reach it. No earlier
+			// The sandbox has another name for the machine, which does reach it. No earlier
 			// datagram has been answered.
 			p := send(datagram(netip.AddrPortFrom(BoxAddr, 4999), netip.AddrPortFrom(HostAddr, uint16(udp)), []byte("hello")))
 			assert.Equal(t, netip.AddrPortFrom(HostAddr, uint16(udp)), p.src())
