@@ -17,8 +17,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestHostAddress: HostAddress and HostName lead from a sandbox's commands to this
-// machine's loopback interface. The tests of sources check that a Source can name it too.
+// TestHostAddress: commands in a sandbox reach servers on this machine's loopback interface
+// by HostAddress and by HostName. The tests of sources check the same for sources.
 func TestHostAddress(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "curl")
@@ -56,9 +56,8 @@ func TestEnforces(t *testing.T) {
 	})
 }
 
-// inUserNamespace returns a command that runs a server, after a script, as root
-// of a user namespace, without privileges outside it; flags are those of
-// unshare.
+// inUserNamespace returns a command that runs a script and then a server, as root of a user
+// namespace, without privileges outside it. flags are further flags of unshare.
 func inUserNamespace(t *testing.T, flags, script string) *exec.Cmd {
 	t.Helper()
 	if runtime.GOOS != "linux" {
@@ -84,7 +83,7 @@ func TestRootOfAUserNamespace(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "1000", out)
 	v.kill()
-	assert.NotContains(t, v.said.String(), "folder mode")
+	assert.NotContains(t, v.stderr.String(), "folder mode")
 }
 
 // TestFolderModeIsReported: if namespaces are unavailable, users are told before they
@@ -94,17 +93,17 @@ func TestFolderModeIsReported(t *testing.T) {
 	v := runVictim(t, sandboxtest.Auto, "", inUserNamespace(t, "-U --map-user=1000 --map-group=1000 --keep-caps", noNamespaces))
 	assert.Equal(t, sandboxtest.Folder, v.mode)
 	v.kill()
-	assert.Contains(t, v.said.String(), "folder mode")
-	assert.Contains(t, v.said.String(), "user namespace", "the reason")
-	assert.Equal(t, 2, strings.Count(v.said.String(), "\n"), "%s", &v.said)
-	assert.Contains(t, v.said.String(), "to give them namespaces: ", "the remedy")
+	assert.Contains(t, v.stderr.String(), "folder mode")
+	assert.Contains(t, v.stderr.String(), "user namespace", "the reason")
+	assert.Equal(t, 2, strings.Count(v.stderr.String(), "\n"), "%s", &v.stderr)
+	assert.Contains(t, v.stderr.String(), "to give them namespaces: ", "the remedy")
 
-	// Of a mode that did not work, only the reason is reported.
+	// If a mode was tried and does not work, the log has only the reason.
 	if os.Geteuid() == 0 {
 		needs.Programs(t, "setpriv")
 		v = runVictim(t, sandboxtest.Auto, "", exec.Command("setpriv", "--bounding-set=-sys_admin", os.Args[0], "-test.run=^TestVictim$"))
 		v.kill()
-		assert.NotContains(t, v.said.String(), "keyrings")
+		assert.NotContains(t, v.stderr.String(), "keyrings")
 	}
 }
 
@@ -115,15 +114,15 @@ const noNamespaces = "echo 0 > /proc/sys/user/max_user_namespaces && echo 0 > /p
 // become another user runs commands as root only if requested.
 func TestFolderModeWithRootsRights(t *testing.T) {
 	t.Parallel()
-	v, said := tryVictim(t, sandboxtest.Auto, "", inUserNamespace(t, "-r", noNamespaces))
+	v, output := tryVictim(t, sandboxtest.Auto, "", inUserNamespace(t, "-r", noNamespaces))
 	require.Empty(t, v.url)
-	assert.Contains(t, said+v.said.String(), "ask for folder mode")
+	assert.Contains(t, output+v.stderr.String(), "request folder mode")
 	v = runVictim(t, sandboxtest.Folder, "", inUserNamespace(t, "-r", noNamespaces))
 	assert.Equal(t, sandboxtest.Folder, v.mode)
 }
 
-// TestUnenforcedPoliciesAreRefused: a server with this option accepts no policy without
-// effect, neither at the start nor while a session runs. A refused policy changes
+// TestUnenforcedPoliciesAreRefused: a server with RefuseUnenforced refuses policies that
+// have no effect, at the start of a session and while one runs. A refused policy changes
 // nothing.
 func TestUnenforcedPoliciesAreRefused(t *testing.T) {
 	t.Parallel()

@@ -41,7 +41,8 @@ func agentsOf(t *testing.T) (pids []int) {
 	return pids
 }
 
-// openRootless opens a host whose boxes an agent runs, as root, too.
+// openRootless opens a host that runs its sandboxes in an agent, even if this process is
+// root.
 func openRootless(t *testing.T, log *slog.Logger) *Host {
 	t.Helper()
 	h, err := open(Options{Logger: log}, way{mode: Namespace, rootless: true}, t.TempDir())
@@ -52,7 +53,7 @@ func openRootless(t *testing.T, log *slog.Logger) *Host {
 	return h
 }
 
-// TestHostsShareAnAgent: one host ends with its boxes, and the other continues.
+// TestHostsShareAnAgent: one host ends with its sandboxes, and the other continues.
 func TestHostsShareAnAgent(t *testing.T) {
 	t.Setenv(ownAgent, t.Name())
 	one, other := openRootless(t, slog.New(slog.DiscardHandler)), openRootless(t, slog.New(slog.DiscardHandler))
@@ -77,15 +78,16 @@ func TestHostsShareAnAgent(t *testing.T) {
 		sh(t, newBox(t, h, backend.Config{}), "true")
 		require.NoError(t, h.Close())
 	}
-	assert.Eventually(t, func() bool { return held() <= before+2 }, time.Minute, 10*time.Millisecond, "descriptors of hosts that are closed stay")
+	assert.Eventually(t, func() bool { return held() <= before+2 }, time.Minute, 10*time.Millisecond, "descriptors of closed hosts were not released")
 
-	// Nothing of a host stays in the agent, not even what the host could not end itself.
+	// A closed host leaves nothing in the agent, not even a process that it could not end
+	// itself.
 	third, seconds := openRootless(t, slog.New(slog.DiscardHandler)), mark()
 	start(t, newBox(t, third, backend.Config{}), backend.Spec{Path: "sleep", Args: []string{seconds}})
 	assertRuns(t, seconds)
 	require.NoError(t, third.backend.Close())
 	assertGone(t, seconds)
-	_ = third.Close() // its box has gone
+	_ = third.Close() // its sandbox has gone
 	require.NoError(t, other.Close())
 }
 
@@ -111,7 +113,7 @@ func TestKilledAgent(t *testing.T) {
 	next := openRootless(t, slog.New(slog.DiscardHandler))
 	assert.NotContains(t, agentsOf(t), agents[0])
 	sh(t, newBox(t, next, backend.Config{}), "true")
-	_ = h.Close() // its boxes could not be stopped
+	_ = h.Close() // its sandboxes could not be stopped
 	assert.Contains(t, logged.String(), "panic: of the agent")
 	sh(t, newBox(t, next, backend.Config{}), "true")
 	require.NoError(t, next.Close())

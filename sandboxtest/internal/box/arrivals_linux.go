@@ -27,14 +27,15 @@ func newArrivals(outs []*output) (*arrivals, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
-	if err := unix.SetNonblock(fd, true); err != nil { // for the runtime to wait in it
+	if err := unix.SetNonblock(fd, true); err != nil { // so that Go's runtime can wait on it
 		return nil, errors.Join(err, unix.Close(fd))
 	}
 	a := &arrivals{poll: os.NewFile(uintptr(fd), "output"), outs: outs}
 	for i, o := range outs {
 		pipe, err := backend.Descriptor(o.r)
 		if err == nil {
-			// One event for everything since the pipe was empty.
+			// With EPOLLET, the events are in the order in which data arrived in empty
+			// pipes.
 			err = unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, pipe, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(i)})
 		}
 		if err != nil {
@@ -53,7 +54,7 @@ func newArrivals(outs []*output) (*arrivals, error) {
 
 func (a *arrivals) close() { _ = a.poll.Close() }
 
-// processExited calls output.exit for all outputs.
+// processExited does for all outputs what output.processExited does for one.
 func (a *arrivals) processExited() {
 	for _, o := range a.outs {
 		o.exited.Store(true)
@@ -66,7 +67,7 @@ func (a *arrivals) copy() {
 	buf := buffers.Get().(*[32 << 10]byte)
 	defer buffers.Put(buf)
 	left := make([]int, len(a.outs))   // bytes read since the exit
-	ended := make([]bool, len(a.outs)) // no writer is left
+	ended := make([]bool, len(a.outs)) // no writer remains
 	done := make([]bool, len(a.outs))
 	events := make([]unix.EpollEvent, len(a.outs))
 	var ready []int32 // the pipes with something to read, in the order of arrival
@@ -80,7 +81,7 @@ func (a *arrivals) copy() {
 			if !exited {
 				continue
 			}
-			// As in output.copy.
+			// Only a look without a deadline proves that the pipes are empty; see output.copy.
 			if n, err = a.look(events); n == 0 {
 				return
 			}

@@ -13,7 +13,7 @@ func BenchmarkBoot(b *testing.B) {
 	h := openHost(b, Options{Mode: Namespace})
 	for b.Loop() {
 		box := newBox(b, h, backend.Config{})
-		done, err := box.use() // a box boots at its first use
+		done, err := box.use() // a sandbox boots at its first use
 		require.NoError(b, err)
 		done()
 		require.NoError(b, box.Remove())
@@ -28,8 +28,8 @@ func BenchmarkCommand(b *testing.B) {
 	}
 }
 
-// BenchmarkFreeze shows that the cost of a snapshot, and of a box started from
-// it, does not depend on its size.
+// BenchmarkFreeze shows that the cost of a snapshot, and of a sandbox started from it, does
+// not depend on its size.
 func BenchmarkFreeze(b *testing.B) {
 	for _, mib := range []int{1, 1024} {
 		b.Run(fmt.Sprintf("%dMiB", mib), func(b *testing.B) {

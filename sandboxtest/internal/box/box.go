@@ -14,14 +14,14 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// Box is one machine: a file system and, while it runs, processes. It is safe for
-// concurrent use.
+// Box is the machine of one session: a file system and, while it runs, processes. It is
+// safe for concurrent use.
 type Box struct {
 	host    *Host
 	cfg     backend.Config
 	id      string
 	dir     string
-	drives  []string // held, in the order of the mounts
+	drives  []string // directories of the held versions, in the order of the mounts
 	machine backend.Machine
 
 	mu       sync.Mutex
@@ -30,9 +30,9 @@ type Box struct {
 	stopping bool
 	consumed bool // frozen or removed: its files are gone
 	procs    map[*Process]struct{}
-	starts   sync.WaitGroup  // calls that use the running machine
-	life     context.Context // ends with ErrStopped when the box stops
-	die      context.CancelCauseFunc
+	calls    sync.WaitGroup  // that use the running machine
+	runCtx   context.Context // ends with ErrStopped when the Box stops
+	endRun   context.CancelCauseFunc
 	cpu      time.Duration // of processes that have ended
 }
 
@@ -44,24 +44,24 @@ func (b *Box) Running() bool {
 }
 
 func (b *Box) startLocked() {
-	b.life, b.die = context.WithCancelCause(context.Background())
+	b.runCtx, b.endRun = context.WithCancelCause(context.Background())
 	b.running = true
 }
 
-// bootLocked boots the machine of a running box at its first use: many sandboxes of tests
-// run no command, and a boot starts two programs.
+// bootLocked boots the machine of a running Box, unless it is booted. It is called at the
+// first use: many tests run no command in a sandbox, and a boot starts two programs.
 func (b *Box) bootLocked() error {
 	if b.booted {
 		return nil
 	}
-	if err := b.machine.Boot(b.life); err != nil {
+	if err := b.machine.Boot(b.runCtx); err != nil {
 		return err
 	}
 	b.booted = true
 	return nil
 }
 
-// use keeps the box running until the returned function is called.
+// use keeps the Box running until the returned function is called.
 func (b *Box) use() (func(), error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,13 +71,13 @@ func (b *Box) use() (func(), error) {
 	if err := b.bootLocked(); err != nil {
 		return nil, err
 	}
-	b.starts.Add(1)
-	return b.starts.Done, nil
+	b.calls.Add(1)
+	return b.calls.Done, nil
 }
 
-// Stop ends every process of the box, detached ones too, with SIGKILL, and
-// returns when they are gone. The files stay: Restart continues with them, and
-// Freeze turns them into a layer. Stopping a stopped box is not an error.
+// Stop ends every process of the Box, detached ones too, with SIGKILL, and returns when
+// they are gone. The files stay: Restart continues with them, and Freeze turns them into a
+// layer. Stopping a stopped Box is not an error.
 func (b *Box) Stop() error {
 	b.mu.Lock()
 	if !b.running {
@@ -86,16 +86,16 @@ func (b *Box) Stop() error {
 	}
 	b.stopping = true
 	booted := b.booted
-	b.die(backend.ErrStopped)
+	b.endRun(backend.ErrStopped)
 	b.mu.Unlock()
 
 	var err error
 	if booted {
 		err = b.halt()
 	}
-	b.starts.Wait()
+	b.calls.Wait()
 	b.mu.Lock()
-	late := len(b.procs) > 0 // their start was in progress
+	late := len(b.procs) > 0 // processes that were being started
 	b.mu.Unlock()
 	if late {
 		err = errors.Join(err, b.halt())
@@ -109,7 +109,7 @@ func (b *Box) Stop() error {
 	return nil
 }
 
-// Restart starts a stopped box again on the same files.
+// Restart starts a stopped Box again on the same files.
 func (b *Box) Restart() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -123,10 +123,10 @@ func (b *Box) Restart() error {
 	return nil
 }
 
-// Freeze turns the files of a stopped box into a layer, and returns its ID and
-// how much larger it is than the layer that the box started from. The box can't
-// be used afterwards: make new ones from the layer. In namespace mode the cost
-// does not depend on the size of the files.
+// Freeze turns the files of a stopped Box into a layer, and returns its ID and how much
+// larger it is than the layer that the Box started from. The Box can't be used afterwards:
+// make new ones from the layer. In namespace mode the cost does not depend on the size of
+// the files.
 func (b *Box) Freeze() (backend.LayerID, int64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -151,8 +151,8 @@ func (b *Box) Freeze() (backend.LayerID, int64, error) {
 	return id, size, b.removeLocked()
 }
 
-// Remove stops the box and removes its files. Removing a removed or frozen box
-// is not an error.
+// Remove stops the Box and removes its files. Removing a removed or frozen Box is not an
+// error.
 func (b *Box) Remove() error {
 	if err := b.Stop(); err != nil {
 		return err
@@ -167,14 +167,14 @@ func (b *Box) removeLocked() error {
 		return nil
 	}
 	b.consumed = true
-	err := b.keepMounts()
-	err = errors.Join(err, backend.RemoveAll(b.dir), b.letGoOfDrives())
+	err := b.saveMounts()
+	err = errors.Join(err, backend.RemoveAll(b.dir), b.releaseDrives())
 	b.host.store.release(b.cfg.Layer)
 	b.host.forget(b)
 	return err
 }
 
-// Usage is what a box has used since it was created.
+// Usage is the resource usage of a Box since it was created.
 type Usage struct {
 	// CPU is the user and system time of the processes.
 	CPU time.Duration
@@ -182,7 +182,7 @@ type Usage struct {
 	NetworkIn, NetworkOut int64
 }
 
-// Usage returns what the box has used so far.
+// Usage returns the resource usage so far.
 func (b *Box) Usage() Usage {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -196,8 +196,8 @@ func (b *Box) Usage() Usage {
 	return u
 }
 
-// Dial connects to a server on a TCP port of the box. If boxes have their own networks,
-// it returns ErrLoopbackOnly for a server that listens only on loopback addresses.
+// Dial connects to a server on a TCP port of the Box. If Boxes have their own networks, it
+// returns ErrLoopbackOnly for a server that listens only on loopback addresses.
 func (b *Box) Dial(ctx context.Context, port int) (net.Conn, error) {
 	if port < 1 || port > 65535 {
 		return nil, fmt.Errorf("box: dial: port %d is not in 1..65535", port)
@@ -210,8 +210,8 @@ func (b *Box) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return b.machine.Dial(ctx, port)
 }
 
-// Disconnect breaks the box's connections to the outside, so that its
-// Firewall decides on them again.
+// Disconnect breaks all connections to the outside. Programs have to connect again, and the
+// Firewall decides about the new connections.
 func (b *Box) Disconnect() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -257,10 +257,10 @@ func (b *Box) mkdir(path, cwd string, parents bool) error {
 }
 
 // Extract unpacks a gzipped tar archive below cwd (empty means the working directory) as
-// the box's user. "..", absolute names and symlinks are resolved within the box. If an
+// the Box's user. "..", absolute names and symlinks are resolved within the Box. If an
 // entry can't be unpacked, Extract returns ErrBadArchive or the file system's error, and
-// the entries before it stay. If ctx ends or the box stops, Extract gives up and returns
-// as soon as Read has returned.
+// the entries before it stay. If ctx ends or the Box stops, Extract gives up and returns as
+// soon as Read has returned.
 func (b *Box) Extract(ctx context.Context, archive io.Reader, cwd string) error {
 	dir, err := b.path(".", cwd)
 	if err != nil {
@@ -271,13 +271,13 @@ func (b *Box) Extract(ctx context.Context, archive io.Reader, cwd string) error 
 		return fmt.Errorf("box: extract: %w", err)
 	}
 	// Read the archive in a separate goroutine, so that a stalled one does not delay the
-	// stop of the box.
+	// stop of the Box.
 	r, w := io.Pipe()
 	abort := func(cause context.Context) func() bool {
 		return context.AfterFunc(cause, func() { _ = r.CloseWithError(context.Cause(cause)) })
 	}
 	defer abort(ctx)()
-	defer abort(b.life)()
+	defer abort(b.runCtx)()
 	var pump sync.WaitGroup
 	pump.Go(func() {
 		_, err := io.Copy(w, archive)
@@ -290,7 +290,7 @@ func (b *Box) Extract(ctx context.Context, archive io.Reader, cwd string) error 
 	return err
 }
 
-// path returns a clean absolute path in the box.
+// path returns a clean absolute path in the Box.
 func (b *Box) path(path, cwd string) (string, error) {
 	if path == "" {
 		return "", fmt.Errorf("box: %w: empty", backend.ErrBadPath)
@@ -298,7 +298,7 @@ func (b *Box) path(path, cwd string) (string, error) {
 	return backend.CleanPath(path, cwd, b.Account().WorkDir)
 }
 
-// Account is the box's.
+// Account returns the account of the sandbox's user.
 func (b *Box) Account() backend.Account { return b.cfg.AccountOrDefault() }
 
 // halt ends the processes, and waits until the commands have ended.

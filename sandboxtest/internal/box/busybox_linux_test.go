@@ -12,7 +12,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// TestBusyboxAsShell: a box starts if /bin/sh is BusyBox. BusyBox acts according to the
+// TestBusyboxAsShell: a sandbox starts if /bin/sh is BusyBox. BusyBox acts according to the
 // name under which it is started: as init it would run the machine's inittab.
 func TestBusyboxAsShell(t *testing.T) {
 	t.Parallel()

@@ -29,7 +29,7 @@ func TestParentDeathSignal(t *testing.T) {
 		for range clients {
 			all.Go(func() {
 				for range each {
-					go backend.UseUpThread(func() {}) // ends a thread, as whatever changes one does
+					go backend.UseUpThread(func() {}) // ends a thread, as the start of other commands does
 					for _, user := range []string{"", backend.RootUser} {
 						_, errOut, code := run(t, b, backend.Spec{Path: "setpriv", Args: strings.Fields("--pdeathsig KILL -- sleep 0.05"), User: user})
 						mu.Lock()
@@ -54,7 +54,7 @@ func TestParentDeathSignal(t *testing.T) {
 // shell, and not its path, for every user.
 func TestCalledName(t *testing.T) {
 	t.Parallel()
-	needs.GNU(t) // sh is what it is called
+	needs.GNU(t) // BusyBox acts by the name with which it is started
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, backend.Config{})
 		sh(t, b, `mkdir here && ln -s "$(command -v sh)" here/other`)

@@ -17,8 +17,8 @@ import (
 
 const crashEnv = "BOX_TEST_CRASH"
 
-// TestKilledHost runs both as the process that is killed and as the one that checks what
-// it leaves.
+// TestKilledHost runs twice: as the process that is killed, and as the process that checks
+// what it leaves behind.
 func TestKilledHost(t *testing.T) {
 	if seconds := os.Getenv(crashEnv); seconds != "" {
 		h, err := NewHost(Options{Mode: Namespace})
@@ -51,7 +51,7 @@ func TestKilledHost(t *testing.T) {
 	assertRuns(t, seconds)
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
-	// Only the command lines of the boxes' processes contain its variable.
+	// Only the command lines of the sandboxes' processes contain its variable.
 	assertGone(t, "sleep\x00"+seconds)
 	assert.Equal(t, before, mounts(t))
 	// The next host removes the leftovers in the temporary directory.

@@ -20,35 +20,35 @@ import (
 const (
 	lockName  = "lock"
 	ownerName = "owner"
-	// takeName is locked while a process tries to become the owner, possibly replacing
+	// claimName is locked while a process tries to become the owner, possibly replacing
 	// one that died.
-	takeName    = "take"
-	takeTimeout = 10 * time.Second
-	// killTimeout is how long a killed process may take to start dying: a thread that
-	// waits for a new network namespace sees the signal only afterwards.
+	claimName    = "take"
+	claimTimeout = 10 * time.Second
+	// killTimeout is how long it may take until a killed process counts as ending: a thread
+	// that waits for a new network namespace handles the signal only afterwards.
 	killTimeout = time.Second
 )
 
-// lockDir locks a directory for this process. It fails if another process holds it and
-// still lives a second later. A dead process does not count: the kernel releases its lock
-// only when the networks of all its boxes are gone, which may take seconds.
+// lockDir locks a directory for this process. It fails if another process has locked it and
+// still runs a second later. It replaces the lock of a dead process: the kernel releases
+// that lock only when the networks of all its sandboxes are gone, which may take seconds.
 func lockDir(dir string) (unlock func() error, err error) {
-	take := flock.New(filepath.Join(dir, takeName), flock.SetPermissions(0o600))
-	ctx, cancel := context.WithTimeout(context.Background(), takeTimeout)
+	claim := flock.New(filepath.Join(dir, claimName), flock.SetPermissions(0o600))
+	ctx, cancel := context.WithTimeout(context.Background(), claimTimeout)
 	defer cancel()
-	if _, err := take.TryLockContext(ctx, 10*time.Millisecond); err != nil {
+	if _, err := claim.TryLockContext(ctx, 10*time.Millisecond); err != nil {
 		return nil, fmt.Errorf("lock directory %s: %w", dir, err)
 	}
-	defer func() { _ = take.Unlock() }()
+	defer func() { _ = claim.Unlock() }()
 	lock, err := tryLock(dir)
-	for refused := time.Now().Add(killTimeout); errors.Is(err, errLocked); lock, err = tryLock(dir) {
+	for deadline := time.Now().Add(killTimeout); errors.Is(err, errLocked); lock, err = tryLock(dir) {
 		if ownerIsGone(dir) {
 			if os.Remove(filepath.Join(dir, lockName)) == nil {
 				lock, err = tryLock(dir)
 			}
 			break
 		}
-		if time.Now().After(refused) {
+		if time.Now().After(deadline) {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -106,7 +106,7 @@ func (h *Host) openDir(dir, parent string) (err error) {
 		if err != nil {
 			return err
 		}
-		// In folder mode, processes of the box's user pass through it.
+		// In folder mode, commands of another user work in directories below it.
 		return os.Chmod(h.dir, 0o711)
 	}
 	if err := backend.MkdirAll(dir, 0o711); err != nil {
@@ -137,11 +137,11 @@ func (h *Host) closeDir() error {
 	return err
 }
 
-// TempDir creates a temporary directory in parent, which unlock releases. If this process
-// dies before it has removed the directory, the next TempDir with the same prefix removes
-// it, and kills the processes of its boxes.
+// TempDir creates a temporary directory in parent and locks it until unlock is called. If
+// this process dies before it has removed the directory, the next TempDir with the same
+// prefix removes it, and kills the processes of its sandboxes.
 func TempDir(parent, prefix string) (dir string, unlock func() error, err error) {
-	sweep(parent, prefix)
+	removeAbandoned(parent, prefix)
 	made, err := os.MkdirTemp(parent, prefix)
 	if err != nil {
 		return "", nil, err
@@ -160,13 +160,14 @@ func TempDir(parent, prefix string) (dir string, unlock func() error, err error)
 	}, nil
 }
 
-// ownDirs has the directories that TempDir has locked in this process. Each TempDir would
-// otherwise try the locks of all of them, which takes longer than the rest of the call if
-// many servers run.
+// ownDirs contains the directories that TempDir has locked in this process. Each TempDir
+// skips them: if many servers run, trying all these locks would take longer than the rest
+// of the call.
 var ownDirs sync.Map
 
-// sweep removes the temporary directories of dead processes, whose locks are free.
-func sweep(parent, prefix string) {
+// removeAbandoned removes the temporary directories of dead processes. Their locks are
+// free.
+func removeAbandoned(parent, prefix string) {
 	entries, _ := os.ReadDir(parent)
 	for _, entry := range entries {
 		if !entry.IsDir() || !strings.HasPrefix(entry.Name(), prefix) {
@@ -186,9 +187,9 @@ func sweep(parent, prefix string) {
 		}
 		// Create nothing here: the owner may be removing the directory. Both files exist
 		// before the owner takes the lock, and until it removes the directory.
-		take := flock.New(filepath.Join(dir, takeName), flock.SetFlag(os.O_RDWR))
-		if ok, err := take.TryLock(); !ok && !errors.Is(err, fs.ErrNotExist) {
-			continue // about to be locked
+		claim := flock.New(filepath.Join(dir, claimName), flock.SetFlag(os.O_RDWR))
+		if ok, err := claim.TryLock(); !ok && !errors.Is(err, fs.ErrNotExist) {
+			continue // its creator is locking it
 		}
 		lock := flock.New(name, flock.SetFlag(os.O_RDWR))
 		if ok, err := lock.TryLock(); err == nil && ok {
@@ -196,12 +197,12 @@ func sweep(parent, prefix string) {
 			_ = backend.RemoveAll(dir)
 			_ = lock.Unlock()
 		}
-		_ = take.Unlock()
+		_ = claim.Unlock()
 	}
 }
 
 // killBoxesOf kills the remaining processes of a dead host's store, if processes can be
-// found by their box. In namespace mode the kernel has killed them.
+// found by their sandbox. In namespace mode the kernel has killed them.
 func killBoxesOf(store string) {
 	boxes, _ := os.ReadDir(filepath.Join(store, "b"))
 	ids := make(map[string]bool, len(boxes))

@@ -23,11 +23,11 @@ func TestOwnerThatIsKilled(t *testing.T) {
 	require.NoError(t, err)
 	defer in.Close()
 	require.NoError(t, owner.Start())
-	held, err := tryLock(dir) // which the kernel has yet to release
+	held, err := tryLock(dir) // the kernel has not yet released the owner's lock
 	require.NoError(t, err)
 	defer func() { _ = held.Unlock() }()
 	name := filepath.Join(dir, ownerName)
-	require.NoError(t, syscall.Mkfifo(name, 0o600)) // shows when it is looked at
+	require.NoError(t, syscall.Mkfifo(name, 0o600)) // blocks lockDir when it reads the owner's process ID
 	done := make(chan error, 1)
 	go func() {
 		unlock, err := lockDir(dir)
@@ -36,7 +36,7 @@ func TestOwnerThatIsKilled(t *testing.T) {
 		}
 		done <- err
 	}()
-	asked := func() *os.File {
+	awaitRead := func() *os.File {
 		open := make(chan *os.File, 1)
 		go func() {
 			f, _ := os.OpenFile(name, os.O_WRONLY, 0)
@@ -46,7 +46,7 @@ func TestOwnerThatIsKilled(t *testing.T) {
 		case f := <-open:
 			return f
 		case err := <-done:
-			t.Fatal("it has given up: ", err)
+			t.Fatal("lockDir has given up: ", err)
 			return nil
 		}
 	}
@@ -55,11 +55,11 @@ func TestOwnerThatIsKilled(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, f.Close())
 	}
-	first := asked()
+	first := awaitRead()
 	require.NoError(t, os.Remove(name))
 	require.NoError(t, syscall.Mkfifo(name, 0o600))
-	answer(first) // and it lives
-	second := asked()
+	answer(first) // the owner still runs
+	second := awaitRead()
 	require.NoError(t, os.Remove(name))
 	require.NoError(t, owner.Process.Kill())
 	_ = owner.Wait()

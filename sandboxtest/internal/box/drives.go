@@ -14,16 +14,16 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// drives stores the drives of a host, each as a directory of numbered versions. The
-// highest version is the drive's content and never changes: a box's files become the next
+// drives stores the drives of a host, each as a directory of numbered versions. The highest
+// version is the drive's content and never changes: a sandbox's files become the next
 // version in one step, so that no crash leaves a drive without its files. Older versions
-// stay for boxes that still use them.
+// stay for sandboxes that still use them.
 type drives struct {
 	dir string
 
 	mu      sync.Mutex
-	held    map[string]int  // the users of a version, by its directory
-	removed map[string]bool // drives of which versions are held
+	held    map[string]int  // how many users a version has, by its directory
+	removed map[string]bool // the removed drives that have held versions
 }
 
 // drivesName is the directory of the drives, below the host's.
@@ -64,8 +64,8 @@ func (d *drives) last(id string) (int, error) {
 	return last, nil
 }
 
-// hold returns the directory of a drive's content, which does not change until letGo. A
-// new drive is empty; give makes its directory the box user's.
+// hold returns the directory of a drive's content, which does not change until release. A
+// new drive is empty. give makes the sandbox's user own its directory.
 func (d *drives) hold(id string, give func(dir string) error) (string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -89,9 +89,9 @@ func (d *drives) hold(id string, give func(dir string) error) (string, error) {
 	return dir, nil
 }
 
-// letGo ends a hold. The last hold of a replaced version, or of a removed drive, removes
+// release ends a hold. The last hold of a replaced version, or of a removed drive, removes
 // its files.
-func (d *drives) letGo(dir string) error {
+func (d *drives) release(dir string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.held[dir]--; d.held[dir] > 0 {
@@ -102,11 +102,11 @@ func (d *drives) letGo(dir string) error {
 	if d.removed[id] {
 		return d.removeLocked(id)
 	}
-	return d.sweepLocked(id)
+	return d.removeOldLocked(id)
 }
 
-// keep moves the tree at dir to make it the content of a drive.
-func (d *drives) keep(id, dir string) error {
+// save moves the tree at dir to make it the content of a drive.
+func (d *drives) save(id, dir string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n, err := d.last(id)
@@ -119,12 +119,12 @@ func (d *drives) keep(id, dir string) error {
 	if err := backend.MoveTree(dir, d.version(id, n+1)); err != nil {
 		return err
 	}
-	return d.sweepLocked(id)
+	return d.removeOldLocked(id)
 }
 
-// sweepLocked removes the versions of a drive that are neither its content nor held:
-// replaced ones, and those of a killed process.
-func (d *drives) sweepLocked(id string) error {
+// removeOldLocked removes the versions of a drive that are neither its content nor held.
+// Such versions were replaced, or belong to a killed process.
+func (d *drives) removeOldLocked(id string) error {
 	last, err := d.last(id)
 	if err != nil {
 		return err
@@ -147,7 +147,7 @@ func (d *drives) removeVersions(id, except string) error {
 	return errors.Join(errs...)
 }
 
-// remove removes a drive. Versions that boxes use stay until they are released.
+// remove removes a drive. Versions that sandboxes use stay until they are released.
 func (d *drives) remove(id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -168,7 +168,8 @@ func (d *drives) removeLocked(id string) error {
 	return backend.RemoveAll(d.dirOf(id))
 }
 
-// keepOnly removes all drives but the given, and what a killed process left of those.
+// keepOnly removes all drives except the given ones, of which it removes versions that a
+// killed process has left.
 func (d *drives) keepOnly(ids []string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -179,7 +180,7 @@ func (d *drives) keepOnly(ids []string) error {
 	errs := []error{err}
 	for _, e := range entries {
 		if slices.Contains(ids, e.Name()) {
-			errs = append(errs, d.sweepLocked(e.Name()))
+			errs = append(errs, d.removeOldLocked(e.Name()))
 		} else {
 			errs = append(errs, d.removeLocked(e.Name()))
 		}
@@ -190,7 +191,7 @@ func (d *drives) keepOnly(ids []string) error {
 // MakeDrive creates an empty drive.
 func (h *Host) MakeDrive(id string) error { return backend.MkdirAll(h.drives.dirOf(id), 0o711) }
 
-// RemoveDrive removes a drive. It succeeds if there is none. Boxes that have it mounted
+// RemoveDrive removes a drive. It succeeds if there is none. Sandboxes that have it mounted
 // read-only keep its files.
 func (h *Host) RemoveDrive(id string) error { return h.drives.remove(id) }
 
@@ -206,17 +207,17 @@ func (h *Host) CopyDrive(ctx context.Context, from, to string) error {
 	if err != nil {
 		return fmt.Errorf("box: copy a drive: %w", err)
 	}
-	made := h.store.boxDir(backend.NewID()) // swept if this process dies first
+	made := h.store.boxDir(backend.NewID()) // if this process dies first, the next one removes it
 	if err = h.copyFiles(dir, made); err == nil {
-		err = h.drives.keep(to, made)
+		err = h.drives.save(to, made)
 	}
-	if err = errors.Join(err, h.drives.letGo(dir)); err != nil {
+	if err = errors.Join(err, h.drives.release(dir)); err != nil {
 		return errors.Join(fmt.Errorf("box: copy a drive: %w", err), backend.RemoveAll(made), h.RemoveDrive(to))
 	}
 	return nil
 }
 
-// giveToUser makes the box's user own a new directory, if boxes have users.
+// giveToUser makes the sandbox's user own a new directory, if sandboxes have users.
 func (h *Host) giveToUser(dir string) error {
 	if h.Mode() == Folder || os.Geteuid() != 0 {
 		return nil
@@ -224,7 +225,7 @@ func (h *Host) giveToUser(dir string) error {
 	return os.Chown(dir, backend.UserID, backend.GroupID)
 }
 
-// copyFiles copies a tree with its owners, if boxes have users.
+// copyFiles copies a tree with its owners, if sandboxes have users.
 func (h *Host) copyFiles(from, to string) error {
 	if err := backend.CopyTree(from, to); err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// TestDriveCopyOnWrite: files of a drive that a box only reads are not copied.
+// TestDriveCopyOnWrite: files of a drive that a sandbox only reads are not copied.
 func TestDriveCopyOnWrite(t *testing.T) {
 	t.Parallel()
 	h := openHost(t, Options{Mode: Namespace})
@@ -32,6 +32,6 @@ func TestDriveCopyOnWrite(t *testing.T) {
 		require.NoError(t, err)
 		used += size
 	}
-	assert.Less(t, used, int64(boxes*(size/4+1<<18)), "three boxes have changed one file in four")
+	assert.Less(t, used, int64(boxes*(size/4+1<<18)), "three sandboxes have each changed one file in four")
 	assert.GreaterOrEqual(t, used, int64(boxes*size/4))
 }

@@ -24,8 +24,8 @@ func versions(t *testing.T, h *Host, id string) (names []string) {
 	return names
 }
 
-// TestDriveVersions: a box sees a drive as it was when the box was created, whatever
-// happens to the drive. A version that no box uses is removed.
+// TestDriveVersions: a sandbox sees a drive as it was when the sandbox was created,
+// whatever happens to the drive. A version that no sandbox uses is removed.
 func TestDriveVersions(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, h *Host) {
@@ -53,7 +53,7 @@ func TestDriveVersions(t *testing.T) {
 
 		assert.Equal(t, []string{"0", "1", "2"}, versions(t, h, "d"))
 		require.NoError(t, one.Remove())
-		assert.Equal(t, []string{"0", "2"}, versions(t, h, "d"), "nobody has seen the second since")
+		assert.Equal(t, []string{"0", "2"}, versions(t, h, "d"), "no sandbox uses version 1 any more")
 		require.NoError(t, h.RemoveDrive("d"))
 		assert.Equal(t, "two\nfile\nlink\nnew", sh(t, two, "cat /data/link; ls /data"))
 		for _, b := range []*Box{empty, two} {

@@ -7,16 +7,16 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// longestChain is the number of layers above which a chain is flattened: for every
-// missing name, the kernel looks into each layer.
+// longestChain is the length above which a chain of layers is flattened. In a long chain,
+// look-ups are slow: for a name that does not exist, the kernel looks into each layer.
 const longestChain = 100
 
-// flatten replaces a chain that is too long by one layer: the caller then holds the
-// returned layer instead of id. The chain stays as long as snapshots and boxes depend on
+// flatten replaces a chain that is too long by one layer. The caller then holds the
+// returned layer instead of id. The chain stays as long as snapshots and Boxes depend on
 // it.
 func (h *Host) flatten(id backend.LayerID, chain []string) (backend.LayerID, []string, error) {
 	f, ok := h.backend.(backend.Flattener)
-	if !ok || len(chain) <= h.store.longest {
+	if !ok || len(chain) <= h.store.maxChain {
 		return id, chain, nil
 	}
 	h.flattening.Lock()
@@ -27,7 +27,7 @@ func (h *Host) flatten(id backend.LayerID, chain []string) (backend.LayerID, []s
 	if closed {
 		return id, chain, backend.ErrStopped
 	}
-	if flat, ok := h.store.toFlat(id); ok { // by another caller
+	if flat, ok := h.store.toFlat(id); ok { // another caller has flattened the chain
 		return flat, []string{string(flat)}, nil
 	}
 	// If the process dies, the directory is removed when the store is next opened.
@@ -45,7 +45,7 @@ func (h *Host) flatten(id backend.LayerID, chain []string) (backend.LayerID, []s
 		h.log.Warn("could not merge a chain of layers, using it as it is", "layers", len(chain), "error", err)
 		return id, chain, nil
 	}
-	return id, chain, fmt.Errorf("%w: %d, at most %d, and they can't be made one: %w", backend.ErrTooManyLayers, len(chain), f.MaxLayers(), err)
+	return id, chain, fmt.Errorf("%w: %d, at most %d, and they can't be merged: %w", backend.ErrTooManyLayers, len(chain), f.MaxLayers(), err)
 }
 
 // addFlat renames the tree at dir to make it the replacement for a layer's chain. The
@@ -71,8 +71,8 @@ func (s *store) addFlat(id backend.LayerID, dir string) error {
 	return nil
 }
 
-// toFlat moves a box's hold on a layer to the layer that replaces its chain, if there is
-// one.
+// toFlat releases a layer and acquires the layer that replaces its chain instead. It
+// returns false if there is none.
 func (s *store) toFlat(id backend.LayerID) (backend.LayerID, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,19 +16,19 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// listing prints everything that programs in a box can see of the files that the tests of
-// chains change. It omits link counts, because layers share files, and the sizes of
+// listing prints everything that programs in a sandbox can see of the files that the tests
+// of chains change. It omits link counts, because layers share files, and the sizes of
 // directories, which depend on their file systems. ls shows names that a directory lists
 // although they don't exist.
 const listing = `ls -1RA /vercel; cd / && find vercel home/keep etc/zz opt/zz usr/share/zz* -printf '%p %y %m %U:%G %T@ %l ' \( -type d -printf '\n' -o -printf '%s\n' \) 2>/dev/null
 find /vercel/sandbox -type f ! -perm 0 -exec sha256sum {} +`
 
-// hosted is a directory of the host with subdirectories, in which boxes can rename what
-// is in lower layers.
+// hosted is a directory of the host. Sandboxes can rename directories in it that come from
+// a lower layer.
 const hosted = "/usr/share"
 
-// TestFlattenedChain flattens a chain that contains everything that overlayfs records,
-// and compares what boxes see before and after.
+// TestFlattenedChain flattens a chain that contains everything that overlayfs records, and
+// compares what sandboxes see before and after.
 func TestFlattenedChain(t *testing.T) {
 	t.Parallel()
 	h := openHost(t, Options{Mode: Namespace})
@@ -46,7 +46,7 @@ func TestFlattenedChain(t *testing.T) {
 		scripts = []string{scripts[0], scripts[1] + "; " + scripts[2], strings.Join(scripts[3:], "; ")}
 		own = len(scripts)
 	}
-	hosts := needs.Slow() && !h.Rootless() // there are many files of the host's
+	hosts := needs.Slow() && !h.Rootless() // slow, because the host has many files
 	if hosts {
 		// Whiteouts, renames and new directories on top of the host's files.
 		h2 := func(script string) string { return "cd " + hosted + " && " + script }
@@ -57,7 +57,7 @@ func TestFlattenedChain(t *testing.T) {
 			h2("rm -r zz3/inside/sub"),
 		)
 	}
-	// look lists what a box on the layer of a script sees. Of the host's many files it
+	// look lists what a sandbox on the layer of a script sees. Of the host's many files it
 	// lists only those in changed directories.
 	look := func(script int, b *Box) string {
 		whole := listing
@@ -80,10 +80,10 @@ func TestFlattenedChain(t *testing.T) {
 	require.NoError(t, b.Remove())
 	require.Contains(t, seen[len(seen)-1], "with space")
 	if hosts {
-		require.Contains(t, seen[len(seen)-1], "\nzz3", "nothing of the host's was renamed")
+		require.Contains(t, seen[len(seen)-1], "\nzz3", "no directory of the host was renamed")
 	}
 
-	h.store.longest = 1
+	h.store.maxChain = 1
 	for i, layer := range layers {
 		if i != 1 && i != len(layers)-1 && !needs.Slow() {
 			continue
@@ -119,10 +119,10 @@ func TestFlattenedChain(t *testing.T) {
 	}
 	list, err := os.ReadDir(filepath.Join(h.store.dir, "l"))
 	require.NoError(t, err)
-	assert.Empty(t, list, "layers that nobody needs are left")
+	assert.Empty(t, list, "layers that nothing needs were not removed")
 }
 
-// shRoot runs a script as a box's root, or as its only user.
+// shRoot runs a script as a sandbox's root, or as its only user.
 func shRoot(t testing.TB, b *Box, script string) string {
 	t.Helper()
 	out, errOut, code := run(t, b, backend.Spec{Path: "sh", Args: []string{"-c", script}, User: backend.RootUser})
@@ -135,12 +135,12 @@ func sorted(lines string) string {
 }
 
 // TestFlattenedLayersOutliveTheHost: the layer that replaces a chain is found after a
-// restart, and a box that uses it keeps it.
+// restart, and a sandbox that uses it keeps it.
 func TestFlattenedLayersOutliveTheHost(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "a dir:with,odd\\name")
 	h := openHost(t, Options{Mode: Namespace, Dir: dir})
-	h.store.longest = 2
+	h.store.maxChain = 2
 	var layer backend.LayerID
 	for i := range 3 {
 		layer = freeze(t, h, layer, fmt.Sprintf("echo %d > f%d", i, i))
@@ -172,7 +172,7 @@ func TestFlattenedLayersOutliveTheHost(t *testing.T) {
 // resumed.
 func TestStoppedManyTimes(t *testing.T) {
 	t.Parallel()
-	needs.Long(t, "450 boxes take a while")
+	needs.Long(t, "450 sandboxes take a while")
 	h := openHost(t, Options{Mode: Namespace})
 	const times = 450
 	want := make(map[string]string)

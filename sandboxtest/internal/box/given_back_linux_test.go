@@ -14,8 +14,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// held counts the descriptors and threads of this process.
-func held(t *testing.T) (descriptors, threads int) {
+// countResources counts the descriptors and threads of this process.
+func countResources(t *testing.T) (descriptors, threads int) {
 	t.Helper()
 	for dir, n := range map[string]*int{"/proc/self/fd": &descriptors, "/proc/self/task": &threads} {
 		entries, err := os.ReadDir(dir)
@@ -25,13 +25,13 @@ func held(t *testing.T) (descriptors, threads int) {
 	return descriptors, threads
 }
 
-// TestBoxesGiveBack: a box with a process uses a few descriptors and threads, and none
-// once it is removed.
-func TestBoxesGiveBack(t *testing.T) {
+// TestBoxesReleaseResources: a sandbox with a process uses a few descriptors and threads,
+// and none once it is removed.
+func TestBoxesReleaseResources(t *testing.T) {
 	t.Parallel()
 	const alone = "SANDBOX_TEST_ALONE"
 	if os.Getenv(alone) == "" { // other tests open and close files, too
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestBoxesGiveBack$", "-test.v")
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestBoxesReleaseResources$", "-test.v")
 		cmd.Env = append(os.Environ(), alone+"=1")
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
@@ -42,15 +42,15 @@ func TestBoxesGiveBack(t *testing.T) {
 	}
 	const boxes, perBox = 6, 10
 	h := openHost(t, Options{Mode: Namespace})
-	before, threadsBefore := held(t)
+	before, threadsBefore := countResources(t)
 	var all []*Box
 	for range boxes {
 		b := newBox(t, h, backend.Config{})
 		start(t, b, backend.Spec{Path: "sleep", Args: []string{"600"}})
 		all = append(all, b)
 	}
-	during, threadsDuring := held(t)
-	t.Logf("%d boxes: %d descriptors and %d threads more", boxes, during-before, threadsDuring-threadsBefore)
+	during, threadsDuring := countResources(t)
+	t.Logf("%d sandboxes: %d descriptors and %d threads more", boxes, during-before, threadsDuring-threadsBefore)
 	assert.LessOrEqual(t, during-before, boxes*perBox)
 	assert.LessOrEqual(t, threadsDuring-threadsBefore, boxes*3)
 	for _, b := range all {
@@ -59,8 +59,8 @@ func TestBoxesGiveBack(t *testing.T) {
 	}
 	var after, threadsAfter int
 	assert.Eventually(t, func() bool {
-		after, threadsAfter = held(t)
+		after, threadsAfter = countResources(t)
 		return after <= before+2 && threadsAfter <= threadsBefore+boxes/2 // the runtime keeps some for itself
-	}, time.Minute, 10*time.Millisecond, "descriptors or threads stay")
+	}, time.Minute, 10*time.Millisecond, "descriptors or threads were not released")
 	t.Logf("then %d descriptors and %d threads more than before", after-before, threadsAfter-threadsBefore)
 }

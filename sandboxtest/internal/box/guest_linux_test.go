@@ -15,10 +15,10 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/folder"
 )
 
-// TestGuestsElsewhere: if the guest can't enter the host's directory, such as one of a
-// test, the boxes are in another directory. The layers stay in the host's directory,
-// even if it is on another file system, and boxes can't change them. The umask would
-// deny the guest everything that this process creates.
+// TestGuestsElsewhere: if the guest, the user nobody, can't enter the host's directory,
+// sandboxes have their files in another directory. The layers stay in the host's directory,
+// even if it is on another file system, and sandboxes can't change them. The test sets a
+// umask that denies the guest all files that this process creates.
 func TestGuestsElsewhere(t *testing.T) {
 	if os.Geteuid() != 0 {
 		needs.Missing(t, "root")

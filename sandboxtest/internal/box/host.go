@@ -15,13 +15,13 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
 )
 
-// Mode is how a host runs its boxes.
+// Mode is a way in which a host runs sandboxes.
 type Mode string
 
 const (
 	// Auto means Namespace mode if possible, and Folder mode otherwise.
 	Auto Mode = ""
-	// Namespace gives each box its own root, processes and network.
+	// Namespace gives each sandbox its own root, processes and network.
 	Namespace Mode = "namespace"
 	// Folder runs host processes in a folder.
 	Folder Mode = "folder"
@@ -39,7 +39,7 @@ type Options struct {
 	// Mode is the required mode. Empty means Auto, which never runs Folder with the
 	// rights of root.
 	Mode Mode
-	// Trusted returns a certificate authority, as PEM, that programs in boxes trust in
+	// Trusted returns a certificate authority, as PEM, that programs in sandboxes trust in
 	// addition to the machine's, in namespace mode. It is called once the directory is
 	// locked, for each way that is tried. Nil means none.
 	Trusted func() ([]byte, error)
@@ -47,9 +47,9 @@ type Options struct {
 	// directory is locked. If something is missing, NewHost fails without changing
 	// anything. Nil requires nothing.
 	Contents func(kind string) (Contents, error)
-	// Hidden are folders that boxes don't see, in addition to Dir.
+	// Hidden are folders that sandboxes don't see, in addition to Dir.
 	Hidden []string
-	// HomeFolders are folders in users' home directories that boxes see, in addition to
+	// HomeFolders are folders in users' home directories that sandboxes see, in addition to
 	// those in PATH.
 	HomeFolders []string
 	// Logger receives unusual events. Nil means no log.
@@ -62,20 +62,20 @@ type Contents struct {
 	Drives []string
 }
 
-// Host owns a directory of layers and the boxes that use them. It is safe for concurrent
-// use.
+// Host owns a directory of layers and the sandboxes that use them. It is safe for
+// concurrent use.
 type Host struct {
 	way     way
 	dir     string
 	temp    bool
-	reasons error // why better ways were not available
+	reasons error // why better ways are not available
 	log     *slog.Logger
 	guard   *guard.Guard
 	backend backend.Backend
 	store   *store
 	drives  *drives
 	unlock  func() error
-	// boxesDir contains the boxes if they can't be in dir; see openFolders.
+	// boxesDir contains the sandboxes if they can't be in dir; see openFolders.
 	boxesDir    string
 	boxesUnlock func() error
 
@@ -114,7 +114,7 @@ func NewHost(opts Options) (*Host, error) {
 		}
 	}
 	if opts.Mode == Auto {
-		reasons = errors.Join(errors.New("this process is root, and what runs in folder mode would be, too: run it as an ordinary user, allow it namespaces, or ask for folder mode"), reasons)
+		reasons = errors.Join(errors.New("this process is root, and commands in folder mode would be root, too: run it as an ordinary user, allow it namespaces, or request folder mode"), reasons)
 	}
 	return nil, fmt.Errorf("box: %w", reasons)
 }
@@ -122,9 +122,9 @@ func NewHost(opts Options) (*Host, error) {
 // way is a mode together with the rights that it uses.
 type way struct {
 	mode Mode
-	// rootless says that the namespaces are created in a user namespace.
+	// rootless is set if the namespaces are created in a user namespace.
 	rootless bool
-	// guest says that commands run as nobody, and not as this process's root.
+	// guest is set if commands run as nobody instead of this process's root.
 	guest bool
 }
 
@@ -136,9 +136,9 @@ func (w way) kind() string {
 	return string(w.mode)
 }
 
-// waysOf returns the ways to provide a mode, best first. Root of a mere user namespace
-// can use only the rootless way. Boxes work on the machine's files with the rights of its
-// root only if Folder is requested, and even then as the last resort.
+// waysOf returns the ways to provide a mode, best first. Root of a mere user namespace can
+// use only the rootless way. Commands get the rights of the machine's root on its files
+// only if Folder is requested, and even then as the last resort.
 func waysOf(mode Mode) []way {
 	var ways []way
 	if mode == Auto || mode == Namespace {
@@ -210,7 +210,7 @@ func (h *Host) openBackend(opts Options) (err error) {
 		return err
 	}
 	for _, err := range h.store.damaged {
-		h.log.Error("a snapshot is lost, and those that stand on it; its files are left as they are", "error", err)
+		h.log.Error("a snapshot is damaged: it can't be used, nor can those that depend on it; no files were removed", "error", err)
 	}
 	if h.way.mode == Folder {
 		return h.openFolders(dir)
@@ -221,8 +221,9 @@ func (h *Host) openBackend(opts Options) (err error) {
 	return nil
 }
 
-// openFolders creates the backend of folder mode, whose layers are in dir. If the boxes'
-// guest can't enter the host's directory, the boxes are in another one.
+// openFolders creates the backend of folder mode. Its layers are in dir. If commands run as
+// a guest that can't enter the host's directory, the sandboxes' files are in another
+// directory.
 func (h *Host) openFolders(dir string) (err error) {
 	folders := &folder.Backend{Layers: filepath.Join(dir, "l")}
 	h.backend = folders
@@ -235,7 +236,7 @@ func (h *Host) openFolders(dir string) (err error) {
 	if folders.Guest, err = folder.NewGuest(); err != nil {
 		return fail(err)
 	}
-	// Boxes must not change what the host stores.
+	// Commands must not change what the host stores.
 	for _, kept := range []string{filepath.Join(dir, "l"), filepath.Join(h.dir, drivesName)} {
 		if err := errors.Join(os.MkdirAll(kept, 0o700), os.Chmod(kept, 0o700)); err != nil {
 			return err
@@ -263,7 +264,7 @@ func (h *Host) openFolders(dir string) (err error) {
 	return fail(reasons)
 }
 
-// closeBoxesDir removes the boxes' separate directory, if any.
+// closeBoxesDir removes the sandboxes' separate directory, if any.
 func (h *Host) closeBoxesDir() error {
 	if h.boxesDir == "" {
 		return nil
@@ -277,23 +278,23 @@ func (h *Host) closeBoxesDir() error {
 func (h *Host) Mode() Mode { return h.way.mode }
 
 // Rootless reports whether a host in namespace mode works without the rights of the
-// machine's root. Its boxes then have only one user.
+// machine's root. Its sandboxes then have only one user.
 func (h *Host) Rootless() bool { return h.way.rootless }
 
-// Gated reports whether each box has its own network and programs trust Options.Trusted.
-// A box's Firewall connects its network to the outside, and can disconnect it while the
-// box runs.
+// Gated reports whether sandboxes have firewalls. Each sandbox then has its own network,
+// and its programs trust Options.Trusted. Its Firewall connects the network to the outside,
+// and can disconnect it while the sandbox runs.
 func (h *Host) Gated() bool { return h.backend.Networked() }
 
-// Kind names the layers that the host can use. Layers of another kind may be in the same
-// directory, but can't be used.
+// Kind returns the kind of layers that the host can use. Layers of another kind may be in
+// the same directory, but can't be used.
 func (h *Host) Kind() string { return h.way.kind() }
 
-// Reasons returns why better ways to run boxes are not available. Nil means that the best
-// way is in use.
+// Reasons returns why better ways to run sandboxes are not available. Nil means that the
+// best way is in use.
 func (h *Host) Reasons() error { return h.reasons }
 
-// New makes and starts a box.
+// New makes and starts a Box.
 func (h *Host) New(ctx context.Context, cfg backend.Config) (*Box, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -343,7 +344,7 @@ func (h *Host) start(ctx context.Context, b *Box, chain []string) error {
 	}
 	if err != nil {
 		h.forget(b)
-		return errors.Join(err, backend.RemoveAll(b.dir), b.letGoOfDrives())
+		return errors.Join(err, backend.RemoveAll(b.dir), b.releaseDrives())
 	}
 	b.startLocked()
 	return nil
@@ -359,16 +360,16 @@ func (h *Host) forget(b *Box) {
 }
 
 // RemoveLayer removes a layer. Its ID becomes invalid at once. Its files are removed when
-// no box or other layer depends on it.
+// no sandbox or other layer depends on it.
 func (h *Host) RemoveLayer(id backend.LayerID) error { return h.store.remove(id) }
 
 // KeepOnly removes every layer except those given and those that they depend on.
 func (h *Host) KeepOnly(ids []backend.LayerID) error { return h.store.keepOnly(ids) }
 
-// Close stops every box and removes everything except the layers. It removes those too if
-// the directory is temporary. It may be called more than once.
+// Close stops every sandbox and removes everything except the layers. It removes those too
+// if the directory is temporary. It may be called more than once.
 func (h *Host) Close() error {
-	// A flattening in progress needs the backend until its end.
+	// Wait until a chain that is being flattened no longer needs the backend.
 	h.flattening.Lock()
 	defer h.flattening.Unlock()
 	h.mu.Lock()
@@ -401,7 +402,7 @@ func (h *Host) Close() error {
 var (
 	// ErrUnavailable means that the required mode is not available on this machine.
 	ErrUnavailable = errors.New("mode not available on this machine")
-	// ErrRunning means that the box has to be stopped first.
+	// ErrRunning means that the Box has to be stopped first.
 	ErrRunning = errors.New("box is running")
 	// ErrNoLayer means that there is no layer with that ID.
 	ErrNoLayer = errors.New("no such layer")

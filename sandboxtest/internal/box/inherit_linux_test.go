@@ -23,8 +23,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// If insideProbe is set, this program prints what it has in the box where it runs.
-// The value lists the host's namespaces.
+// If insideProbe is set, this program prints what it has in the sandbox where it runs. The
+// value lists the host's namespaces.
 const insideProbe = "SANDBOX_TEST_INSIDE"
 
 func init() {
@@ -102,9 +102,9 @@ func init() {
 	os.Exit(0)
 }
 
-// has lists, as patterns, all that a program in a box may have: in every box, and in each
-// kind. Resource limits, priority and control group are not checked: they are those of
-// the process that started the emulator.
+// These lists contain, as patterns, everything that a program may have: in every sandbox
+// (has), and in each kind of sandbox. Resource limits, priority and control group are not
+// checked: they are those of the process that started the emulator.
 var (
 	has = []string{
 		`fd [012]`, `Umask:\s0022`, `Sig(Blk|Ign|Cgt):\s0*`, `Cap(Inh|Amb):\s0*`, `Seccomp:\s2`, `Seccomp_filters:\s\d+`,
@@ -121,17 +121,17 @@ var (
 		`mount ro .*`,
 	}
 	ofRoot = []string{`namespace user shared`}
-	// The user's namespace within that of the boxes starts with all capabilities, which
+	// The user's namespace within that of the sandboxes starts with all capabilities, which
 	// have no effect outside it.
 	ofRootless = []string{`namespace user own`, `CapBnd:.*`}
-	// Without a device for their own networks.
+	// In sandboxes that share the machine's network, because there is no /dev/net/tun.
 	inNetworkOfMachine = []string{`namespace net shared`, `socket .*`}
 	inFolders          = []string{
 		`CapBnd:.*`, `NoNewPrivs:\s1`, `namespace .* shared`, `mount .*`, `socket .*`, `env SANDBOX_BOX_ID`, `Umask:.*`, `writes .*`,
 	}
 )
 
-// TestWhatABoxInherits: a program in a box has nothing of the process that started the
+// TestWhatABoxInherits: a program in a sandbox has nothing of the process that started the
 // emulator except what is listed.
 func TestWhatABoxInherits(t *testing.T) {
 	t.Parallel()
@@ -148,8 +148,8 @@ func TestWhatABoxInherits(t *testing.T) {
 	}
 	secret := t.TempDir() + "/secret"
 	require.NoError(t, os.WriteFile(secret, []byte("secret-of-a-file\n"), 0o600))
-	// A shell with open files and ignored signals, in a login with a keyring whose
-	// program blocks one signal.
+	// Start this test again as from a login: with open files, ignored signals, a blocked
+	// signal, and a session keyring with a secret.
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", `trap '' INT HUP QUIT TSTP TTOU USR1; exec 7<"$1" 9</; exec "$2" -test.v "-test.run=^TestWhatABoxInherits$"`, "sh", secret, os.Args[0])
 	cmd.Env = append(os.Environ(), inside+"="+strconv.FormatBool(rootless), "SECRET_OF_THE_LOGIN=secret")
 	var out buffer
@@ -170,7 +170,7 @@ func TestWhatABoxInherits(t *testing.T) {
 
 func whatABoxInherits(t *testing.T) {
 	unix.Umask(0o077)
-	assert.True(t, signal.Ignored(unix.SIGHUP), "the rig works")
+	assert.True(t, signal.Ignored(unix.SIGHUP), "the test was started with ignored signals")
 	for _, mode := range []Mode{Namespace, Folder} {
 		t.Run(string(mode), func(t *testing.T) {
 			h := openHost(t, Options{Mode: mode})
@@ -219,7 +219,7 @@ func namespaceOf(t *testing.T, kind string) string {
 	return name
 }
 
-// assertInherits runs the probe as every user of a box, with a terminal, too.
+// assertInherits runs the probe as every user of a sandbox, with a terminal, too.
 func assertInherits(t *testing.T, b *Box, probe string, allowed []string) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/ns")
@@ -252,8 +252,8 @@ func assertInherits(t *testing.T, b *Box, probe string, allowed []string) {
 	}
 }
 
-// TestRemovedDirectory: a box works although a directory of the machine that existed when
-// the host started, such as a user's home, was removed.
+// TestRemovedDirectory: a sandbox works although a directory of the machine that existed
+// when the host started, such as a user's home, was removed.
 func TestRemovedDirectory(t *testing.T) {
 	t.Parallel()
 	const inside = "SANDBOX_TEST_REMOVED_HOME"
@@ -269,7 +269,7 @@ func TestRemovedDirectory(t *testing.T) {
 	}
 	needs.Programs(t, "unshare", "mount")
 	openHost(t, Options{Mode: Namespace})
-	// The homes are this test's own.
+	// Start this test again in a mount namespace with its own /home.
 	flags := "-m"
 	if os.Geteuid() != 0 {
 		flags = "-rm"

@@ -50,7 +50,7 @@ func TestNothingReachesTheHost(t *testing.T) {
 	}
 	assert.FileExists(t, "/etc/passwd")
 	assert.True(t, b.Running())
-	// The files and processes of other boxes are invisible.
+	// The files and processes of other sandboxes are invisible.
 	other := newBox(t, h, backend.Config{})
 	_, _, code = run(t, other, backend.Spec{User: "root", Path: "sh", Args: []string{"-c", `! test -e "$1" && ! test -e "$2"`, "sh", name, h.dir}})
 	assert.Zero(t, code)
@@ -69,7 +69,7 @@ func mounts(t testing.TB) string {
 }
 
 func TestManyBoxesAtOnce(t *testing.T) {
-	needs.Long(t, "500 boxes take a while")
+	needs.Long(t, "500 sandboxes take a while")
 	const count = 500
 	for _, mode := range []Mode{Namespace, Folder} {
 		t.Run(string(mode), func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// freeze runs a script in a new box and makes a layer from it.
+// freeze runs a script in a new sandbox and makes a layer from it.
 func freeze(t testing.TB, h *Host, from backend.LayerID, script string) backend.LayerID {
 	t.Helper()
 	b := newBox(t, h, backend.Config{Layer: from})
@@ -43,7 +43,7 @@ func TestLongChain(t *testing.T) {
 	const length = 120
 	var layer backend.LayerID
 	for i := range length {
-		// Create the layers without boxes: a hundred boxes would show nothing more.
+		// Create the layers without sandboxes: a hundred sandboxes would show nothing more.
 		dir := filepath.Join(h.store.dir, "b", backend.NewID())
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, "vercel/sandbox"), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "vercel/sandbox", fmt.Sprint("f", i)), nil, 0o644))
@@ -55,7 +55,7 @@ func TestLongChain(t *testing.T) {
 	assert.Equal(t, fmt.Sprint(length), sh(t, b, "ls | wc -l"))
 	assert.NotEmpty(t, h.store.layers[layer].Flat, "a long chain becomes one layer")
 	if !needs.Slow() {
-		return // more layers than the kernel takes become one in the same way
+		return // chains that are too long for the kernel are flattened in the same way
 	}
 	for range h.backend.(backend.Flattener).MaxLayers() {
 		dir := filepath.Join(h.store.dir, "b", backend.NewID())
@@ -114,7 +114,7 @@ func TestBoxStates(t *testing.T) {
 	})
 }
 
-func TestSweepOfDeadHosts(t *testing.T) {
+func TestFilesOfDeadHosts(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
 	alive := openHost(t, Options{Mode: Folder})

@@ -10,7 +10,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// openMounts finds the directories of the box's mounts, and holds the drives' content.
+// openMounts finds the directories of the sandbox's mounts, and holds the drives' content.
 func (b *Box) openMounts() error {
 	// Don't change the caller's slice.
 	mounts := make([]backend.Mount, len(b.cfg.Mounts))
@@ -49,22 +49,22 @@ func (b *Box) fillMounts() error {
 	return nil
 }
 
-// keepMounts saves the box's files to the drives.
-func (b *Box) keepMounts() error {
+// saveMounts saves the sandbox's files to the drives.
+func (b *Box) saveMounts() error {
 	var errs []error
 	for _, m := range b.cfg.Mounts {
-		if _, err := os.Lstat(m.Dir); m.Keep && err == nil { // it was made
-			errs = append(errs, b.host.drives.keep(m.Drive, m.Dir))
+		if _, err := os.Lstat(m.Dir); m.Keep && err == nil { // fillMounts has created it
+			errs = append(errs, b.host.drives.save(m.Drive, m.Dir))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// letGoOfDrives releases the drives once nothing uses them.
-func (b *Box) letGoOfDrives() error {
+// releaseDrives releases the drives. Call it when nothing uses them any more.
+func (b *Box) releaseDrives() error {
 	var errs []error
 	for _, dir := range b.drives {
-		errs = append(errs, b.host.drives.letGo(dir))
+		errs = append(errs, b.host.drives.release(dir))
 	}
 	b.drives = nil
 	return errors.Join(errs...)

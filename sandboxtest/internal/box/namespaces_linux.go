@@ -13,7 +13,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/namespaces"
 )
 
-// machineKey identifies what decides whether boxes can run on this machine.
+// machineKey contains everything that decides whether sandboxes can run on this machine.
 type machineKey struct {
 	rootless bool
 	user     int
@@ -21,8 +21,8 @@ type machineKey struct {
 	path     string // of the programs
 }
 
-// machinesTried has the machines on which a box has run, so that a process that opens
-// many hosts tries only once.
+// machinesTried contains the keys with which a sandbox has run. A process that opens many
+// hosts tries each key only once.
 var machinesTried sync.Map
 
 func newNamespaces(dir string, log *slog.Logger, rootless bool, seen backend.Visible) (backend.Backend, error) {

@@ -16,7 +16,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
-// openNetworked skips the test if boxes have no networks of their own.
+// openNetworked skips the test if sandboxes have no networks of their own.
 func openNetworked(t *testing.T) *Host {
 	h := openHost(t, Options{Mode: Namespace})
 	if !h.Gated() {
@@ -145,7 +145,7 @@ func echo(t *testing.T) (tcp, udp int) {
 }
 
 // TestNetworkLeadsOutsideUntilDenied: a policy that denies everything breaks the
-// connections of a running box and refuses new ones, until another policy is set.
+// connections of a running sandbox and refuses new ones, until another policy is set.
 func TestNetworkLeadsOutsideUntilDenied(t *testing.T) {
 	t.Parallel()
 	h := openNetworked(t)
@@ -219,7 +219,7 @@ func TestDeniedWithoutTUN(t *testing.T) {
 	if !ok {
 		needs.Other(t, "needs the host's root")
 	}
-	local.TUN = false // no box has started yet
+	local.TUN = false // no sandbox has started yet
 	shared, denied := newBox(t, h, backend.Config{}), newBox(t, h, backend.Config{DenyNetwork: true})
 	assert.Contains(t, sh(t, shared, "ls /sys/class/net"), "lo")
 	assert.Equal(t, "lo", sh(t, denied, "ls /sys/class/net"))

@@ -29,7 +29,7 @@ func makeOverlay(m backend.Mount) error {
 	return os.Chmod(m.Upper(), info.Mode().Perm())
 }
 
-// copyOwners copies the owners of the files.
+// copyOwners gives the files of a copied tree the owners of the originals.
 func copyOwners(from, to string) error {
 	return filepath.WalkDir(to, func(name string, _ fs.DirEntry, err error) error {
 		if err != nil {
@@ -41,7 +41,7 @@ func copyOwners(from, to string) error {
 		}
 		info, err := os.Lstat(filepath.Join(from, sub))
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // a box has removed it
+			return nil // a sandbox has removed it
 		}
 		if err != nil {
 			return err
@@ -50,6 +50,6 @@ func copyOwners(from, to string) error {
 		if err := os.Lchown(name, int(st.Uid), int(st.Gid)); err != nil || info.Mode()&fs.ModeSymlink != 0 {
 			return err
 		}
-		return backend.CopyStamps(filepath.Join(from, sub), name, info) // since a change of owner clears some
+		return backend.CopyStamps(filepath.Join(from, sub), name, info) // again, because a change of the owner clears some bits
 	})
 }

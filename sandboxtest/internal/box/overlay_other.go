@@ -6,7 +6,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// copyOwners does nothing: boxes have no users on this system.
+// copyOwners does nothing: sandboxes have no users on this system.
 func copyOwners(string, string) error { return nil }
 
 // makeOverlay is for namespace mode.

@@ -19,8 +19,8 @@ type pipes struct {
 	child  []*os.File // closed once the process has them
 	parent []*os.File
 	outs   []*output
-	order  *arrivals      // of the outputs; nil where it can't be known
-	wg     sync.WaitGroup // of the outputs
+	order  *arrivals      // reads the outputs in the order of arrival; nil where that is impossible
+	wg     sync.WaitGroup // of the goroutines that read outputs
 }
 
 func (p *pipes) closeChild() { backend.CloseAll(p.child) }
@@ -31,7 +31,7 @@ func (p *pipes) closeParent() {
 	}
 }
 
-// connect sets the command's standard files.
+// connect opens the pipes or the terminal of a command, and sets its standard files.
 func (p *Process) connect(spec *backend.Spec) (*pipes, error) {
 	c := &pipes{guard: p.box.host.guard}
 	if spec.TTY != nil {
@@ -44,7 +44,7 @@ func (p *Process) connect(spec *backend.Spec) (*pipes, error) {
 		c.child = append(c.child, term.Slave)
 		c.parent = append(c.parent, term.Master)
 		c.output(term.Master, spec.Stdout)
-		c.outs[0].paged = runtime.GOOS == "linux" // elsewhere a read would wait
+		c.outs[0].paged = runtime.GOOS == "linux" // elsewhere reading the rest would wait
 		return c, nil
 	}
 	fail := func(err error) (*pipes, error) {
@@ -132,7 +132,7 @@ type output struct {
 	w      io.Writer
 	guard  *guard.Guard
 	grace  time.Duration
-	paged  bool // a read gives a page at most, whatever is there
+	paged  bool // a read returns at most a page, even if there is more
 	exited atomic.Bool
 }
 

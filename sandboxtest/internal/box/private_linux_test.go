@@ -33,22 +33,22 @@ var usualLogins = strings.Fields(`
 	.cargo/credentials .local/share/opencode/auth.json a-tool-of-tomorrow/token .a-tool-of-tomorrow dotfiles/netrc project/.env
 `)
 
-// TestPrivateFiles: a box sees the machine's files, but of the users' homes only what
-// programs need, even as root: neither existing logins nor later ones.
+// TestPrivateFiles: a sandbox sees the machine's files, but only the parts of homes that
+// programs need. Even as root it sees no logins, neither existing nor later ones.
 func TestPrivateFiles(t *testing.T) {
 	real, err := os.UserHomeDir()
 	require.NoError(t, err)
-	// A box has its own directories there.
+	// A sandbox has its own directories there.
 	hidden := func(dir string) bool { return strings.HasPrefix(real+"/", dir+"/") }
 	if slices.ContainsFunc([]string{"/tmp", "/mnt", "/media", "/srv", "/run"}, hidden) {
-		needs.Other(t, "boxes don't show this machine's %v", real)
+		needs.Other(t, "sandboxes don't show this machine's %v", real)
 	}
 	outer, err := os.MkdirTemp(real, ".sandbox-test-home-") //nolint:usetesting // t.TempDir is below /tmp
 	if err != nil {
 		needs.Other(t, "no home to have secrets in: %v", err)
 	}
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(outer)) })
-	t.Setenv("HOME", outer) // the real one is no less private
+	t.Setenv("HOME", outer) // the real home stays private, too
 	home := filepath.Join(real, filepath.Base(outer))
 	write := func(mode os.FileMode, text string, names ...string) {
 		t.Helper()
@@ -62,7 +62,7 @@ func TestPrivateFiles(t *testing.T) {
 	write(0o644, "secret\n", usualLogins...)
 	write(0o644, "secret\n", "elsewhere/sandbox-cli/config.toml")
 	require.NoError(t, os.Symlink("dotfiles/netrc", filepath.Join(home, "linked-netrc")))
-	require.NoError(t, os.Symlink(".", filepath.Join(home, "sdk")), "a folder that leads to all")
+	require.NoError(t, os.Symlink(".", filepath.Join(home, "sdk")), "a link to the whole home")
 	t.Setenv("XDG_DATA_HOME", filepath.Join(home, "later", "data"))
 	t.Setenv("XDG_CONFIG_HOME", filepath.Join(home, "elsewhere"))
 	// Programs, with the files that they need, in a home that is closed to others.
@@ -74,8 +74,8 @@ func TestPrivateFiles(t *testing.T) {
 	write(0o644, "secret\n", "closed/secret", "prefix/secret", "prefix/etc/secret")
 	require.NoError(t, os.Chmod(filepath.Join(home, "closed"), 0o700))
 	t.Setenv("PATH", strings.Join([]string{filepath.Join(home, "closed/bin"), filepath.Join(home, "prefix/bin"), os.Getenv("PATH")}, ":"))
-	// The host's own files may be among the private ones, and so may those of the process
-	// that starts it.
+	// The host's own directory may be in a home, and so may directories of the process that
+	// starts it.
 	write(0o600, "secret\n", "mine/beside/key")
 	dirs := []string{"mine/state", ".local/state/sandbox-cli/own", ".cache/sandbox-sessions/emulator"}
 	if !needs.Slow() {
@@ -107,7 +107,7 @@ func TestPrivateFiles(t *testing.T) {
 		}
 		assert.Equal(t, "own\nown\n", try(backend.RootUser, `cd "$1" && mkdir .ssh && echo own > .ssh/config && echo own > .npmrc && cat .ssh/* .npmrc`))
 
-		// A login that is created while boxes run is as private as earlier ones.
+		// A login that is created while sandboxes run is as private as earlier ones.
 		write(0o644, "secret\n", "linked/config.json", "later/data/com.vercel.cli/auth.json", "made-later", ".config/made-later", ".made/later")
 		for _, box := range []*Box{b, newBox(t, h, backend.Config{})} {
 			b = box

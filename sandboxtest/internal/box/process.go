@@ -20,16 +20,17 @@ type Process struct {
 	pid   int
 	term  *backend.Terminal
 	input *os.File
-	code  int           // once done
+	code  int           // set before done is closed
 	done  chan struct{} // see Done
 
 	mu     sync.Mutex
 	exited bool
 }
 
-// graceAfterExit is how long a pipe may be silent after the process has exited before its
-// holder is considered a daemon, whose later output is lost. maxAfterExit is the capacity
-// of a pipe, which is the most that the process can have left in it.
+// After the process has exited, its output ends when the pipe has been silent for
+// graceAfterExit. If a daemon still holds the pipe, the daemon's later output is lost.
+// maxAfterExit is the capacity of a pipe, and so the most output that the process itself
+// can have left in it.
 const (
 	graceAfterExit = 250 * time.Millisecond
 	maxAfterExit   = 1 << 20
@@ -66,7 +67,7 @@ func (b *Box) Start(ctx context.Context, spec backend.Spec) (*Process, error) {
 			return nil, failure
 		}
 		if !b.Running() {
-			err = backend.ErrStopped // whatever the kernel's error
+			err = backend.ErrStopped // instead of the kernel's error
 		}
 		return nil, fmt.Errorf("box: start: %w", err)
 	}
@@ -78,7 +79,7 @@ func (b *Box) Start(ctx context.Context, spec backend.Spec) (*Process, error) {
 	return p, nil
 }
 
-// wait sees the process through to its end.
+// wait waits for the end of the process and of its output.
 func (p *Process) wait(proc backend.Running, pipes *pipes) {
 	pipes.run()
 	end := proc.Wait()
@@ -99,7 +100,8 @@ func (p *Process) wait(proc backend.Running, pipes *pipes) {
 // Pid is the process ID as the host sees it.
 func (p *Process) Pid() int { return p.pid }
 
-// Done is closed when the command has ended and its output was delivered.
+// Done returns a channel that is closed when the command has ended and its output was
+// delivered.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Wait waits for Done and returns the exit code: that of the process, or as in a shell

@@ -24,7 +24,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/guard"
 )
 
-// wait is longer than anything takes; tick is the interval of checks.
+// wait is how long a test waits before it fails. tick is the interval of checks.
 const (
 	wait = 2 * time.Minute
 	tick = 5 * time.Millisecond
@@ -35,8 +35,9 @@ var marks atomic.Int64
 // mark returns a number of seconds to sleep that identifies the process.
 func mark() string { return fmt.Sprintf("%d.%d", 100000+os.Getpid(), marks.Add(1)) }
 
-// isRunning reports whether a process of the machine has that argument. A running one may
-// not: between exec and the moment when the kernel has set up the arguments.
+// isRunning reports whether a process of the machine shows that argument. A running process
+// may not show it yet: between exec and the moment when the kernel has set up its
+// arguments.
 func isRunning(t testing.TB, mark string) bool {
 	t.Helper()
 	if runtime.GOOS != "linux" {
@@ -56,7 +57,7 @@ func isRunning(t testing.TB, mark string) bool {
 	return false
 }
 
-// assertRuns waits until the arguments of a process are seen.
+// assertRuns waits until a process shows the argument.
 func assertRuns(t testing.TB, mark string) {
 	t.Helper()
 	assert.Eventually(t, func() bool { return isRunning(t, mark) }, wait, tick, "there is no sleep %s", mark)
@@ -264,9 +265,10 @@ func TestOutputIsCompleteForASlowReader(t *testing.T) {
 	})
 }
 
-// TestOutputIsLookedFor: output is delivered even if the grace period ends before anybody
-// has read it, as on a machine that pauses for a moment. A daemon keeps the pipes open.
-func TestOutputIsLookedFor(t *testing.T) {
+// TestOutputAfterGracePeriod: output that the process has written is delivered even if
+// nobody has read it before the grace period ends, for example because the machine paused.
+// A daemon keeps the pipes open.
+func TestOutputAfterGracePeriod(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
 		needs.Other(t, "pipes have no deadlines")
@@ -437,7 +439,7 @@ func TestStopWhileCommandsStart(t *testing.T) {
 func TestOutputInOrder(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
-		needs.Other(t, "only Linux tells the order")
+		needs.Other(t, "only on Linux the order is known")
 	}
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, backend.Config{})

@@ -33,9 +33,9 @@ func TestRemoveAll(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o555), info.Mode().Perm())
 }
 
-// TestSweepLeavesOthersAlone: in a shared folder, another user has created a directory
-// that looks like ours.
-func TestSweepLeavesOthersAlone(t *testing.T) {
+// TestAbandonedDirectoriesOfOthers: in a shared folder, a directory that another user has
+// created is not removed, even if its name looks like ours.
+func TestAbandonedDirectoriesOfOthers(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		needs.Missing(t, "root, to give a directory to another user")
@@ -49,25 +49,25 @@ func TestSweepLeavesOthersAlone(t *testing.T) {
 		require.NoError(t, lock.Unlock())
 		require.NoError(t, os.Chown(dir, owner, owner))
 	}
-	sweep(parent, "prefix-")
+	removeAbandoned(parent, "prefix-")
 	assert.NoDirExists(t, filepath.Join(parent, "prefix-mine"))
 	assert.DirExists(t, filepath.Join(parent, "prefix-other"))
 }
 
-// TestSweepWhileClosing: the owner of a directory is removing it when another
-// process sweeps.
-func TestSweepWhileClosing(t *testing.T) {
+// TestAbandonedDirectoriesWhileClosing: a process removes abandoned directories while the
+// owner of a directory is removing it.
+func TestAbandonedDirectoriesWhileClosing(t *testing.T) {
 	t.Parallel()
 	parent := t.TempDir()
 	dir, unlock, err := TempDir(parent, "prefix-")
 	require.NoError(t, err)
-	require.NoError(t, os.Remove(filepath.Join(dir, takeName)))
-	_, own := ownDirs.LoadAndDelete(dir) // as in another process
+	require.NoError(t, os.Remove(filepath.Join(dir, claimName)))
+	_, own := ownDirs.LoadAndDelete(dir) // as if another process had locked it
 	require.True(t, own)
-	sweep(parent, "prefix-")
-	assert.NoFileExists(t, filepath.Join(dir, takeName), "it would be in the way of the owner")
+	removeAbandoned(parent, "prefix-")
+	assert.NoFileExists(t, filepath.Join(dir, claimName), "a new file would keep the owner from removing the directory")
 	assert.DirExists(t, dir)
 	require.NoError(t, unlock())
-	sweep(parent, "prefix-")
+	removeAbandoned(parent, "prefix-")
 	assert.NoDirExists(t, dir, "the owner has died meanwhile")
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// TestReplacedSystemFiles replaces the files that the emulator reads in a box by endless
-// ones, or by pipes without a writer. Commands, uploads and restarts work as if the files
-// were missing.
+// TestReplacedSystemFiles replaces the files that the emulator reads in a sandbox by
+// endless ones, or by pipes without a writer. Commands, uploads and restarts work as if the
+// files were missing.
 func TestReplacedSystemFiles(t *testing.T) {
 	t.Parallel()
 	h := openWithUsers(t)
@@ -46,7 +46,7 @@ func TestReplacedSystemFiles(t *testing.T) {
 			select {
 			case <-done:
 			case <-time.After(wait):
-				t.Fatal("the emulator waits for a file of the box")
+				t.Fatal("the emulator waits for a file of the sandbox")
 			}
 		})
 	}

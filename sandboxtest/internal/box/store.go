@@ -16,8 +16,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// store keeps the layers of a host: l/ID is the tree, m/ID.json its record, and b/ID
-// belongs to a box, unless boxes are elsewhere.
+// store keeps the layers of a host in dir. l/ID is the tree of a layer, and m/ID.json its
+// record. The files of Boxes are in boxes, which is usually dir/b.
 type store struct {
 	dir, boxes string
 
@@ -27,15 +27,16 @@ type store struct {
 	// nothing is removed, because the layers that they depend on are unknown.
 	damaged map[backend.LayerID]error
 
-	longest int // chain of layers that boxes are started on
+	maxChain int // the longest chain of layers on which a Box starts
 
-	// clearing removes what the boxes of an earlier process have left.
-	clearing sync.WaitGroup
+	// removingOld waits for the goroutine that removes the files of an earlier process's
+	// Boxes.
+	removingOld sync.WaitGroup
 }
 
 type layer struct {
 	Parent backend.LayerID `json:"parent,omitempty"`
-	// Removed layers stay while a box or another layer uses them.
+	// Removed layers stay while a Box or another layer uses them.
 	Removed bool `json:"removed,omitempty"`
 	// Flat is a layer without parents that has the contents of this layer and its chain.
 	// Boxes start from it instead.
@@ -47,20 +48,20 @@ type layer struct {
 // openStore opens the store in dir. If one of the wanted layers is missing, it changes
 // nothing.
 func openStore(dir string, want []backend.LayerID) (*store, error) {
-	s := &store{dir: dir, boxes: filepath.Join(dir, "b"), layers: make(map[backend.LayerID]*layer), damaged: make(map[backend.LayerID]error), longest: longestChain}
-	litter, err := s.readRecords()
+	s := &store{dir: dir, boxes: filepath.Join(dir, "b"), layers: make(map[backend.LayerID]*layer), damaged: make(map[backend.LayerID]error), maxChain: longestChain}
+	unfinished, err := s.readRecords()
 	if err != nil {
 		return nil, err
 	}
 	if err := s.check(want); err != nil {
 		return nil, err
 	}
-	for _, name := range litter {
+	for _, name := range unfinished {
 		if err := os.Remove(name); err != nil {
 			return nil, err
 		}
 	}
-	if err := s.clear(); err != nil {
+	if err := s.removeOldBoxes(); err != nil {
 		return nil, err
 	}
 	for _, sub := range []string{"l", "m", "b"} {
@@ -115,7 +116,7 @@ func HasContents(dir string) (bool, error) {
 // readRecords reads the records of the layers, and returns the names of unfinished ones.
 // If a record can't be read, its layer and those that depend on it can't be used. Their
 // files are kept for repair.
-func (s *store) readRecords() (litter []string, err error) {
+func (s *store) readRecords() (unfinished []string, err error) {
 	dir := filepath.Join(s.dir, "m")
 	records, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -125,7 +126,7 @@ func (s *store) readRecords() (litter []string, err error) {
 		name := filepath.Join(dir, r.Name())
 		id, ok := strings.CutSuffix(r.Name(), ".json")
 		if !ok {
-			litter = append(litter, name)
+			unfinished = append(unfinished, name)
 			continue
 		}
 		data, err := os.ReadFile(name)
@@ -139,20 +140,19 @@ func (s *store) readRecords() (litter []string, err error) {
 		}
 		s.layers[backend.LayerID(id)] = l
 	}
-	for again := len(s.damaged) > 0; again; {
-		again = false
+	for changed := len(s.damaged) > 0; changed; {
+		changed = false
 		for id, l := range s.layers {
 			if err := s.damaged[l.Parent]; err != nil {
-				s.damaged[id], again = err, true
+				s.damaged[id], changed = err, true
 				delete(s.layers, id)
 			}
 		}
 	}
-	return litter, nil
+	return unfinished, nil
 }
 
-// check returns an error for the first layer, of those given and those that they depend
-// on, whose record or files are missing.
+// check returns an error if a layer, or one that it depends on, has no record or no files.
 func (s *store) check(ids []backend.LayerID) error {
 	for _, id := range ids {
 		for id != "" && s.damaged[id] == nil {
@@ -179,10 +179,10 @@ func missing(what string, err error) error {
 	return fmt.Errorf("%s is incomplete, and nothing was changed: put back what is missing, or use another directory: %w", what, err)
 }
 
-// clear moves what an earlier process's boxes have left aside and removes it in the
-// background: it may be large, and if that process was killed, the last processes of its
-// boxes may still be writing to it.
-func (s *store) clear() error {
+// removeOldBoxes moves the files of an earlier process's Boxes aside and removes them in
+// the background. There may be many. If that process was killed, the last processes of its
+// Boxes may still be writing to them.
+func (s *store) removeOldBoxes() error {
 	boxes, dead := filepath.Join(s.dir, "b"), filepath.Join(s.dir, "dead")
 	killBoxesOf(s.dir)
 	if err := os.MkdirAll(dead, 0o700); err != nil {
@@ -191,7 +191,7 @@ func (s *store) clear() error {
 	if err := os.Rename(boxes, filepath.Join(dead, backend.NewID())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	s.clearing.Go(func() {
+	s.removingOld.Go(func() {
 		for range 100 {
 			if backend.RemoveAll(dead) == nil {
 				return
@@ -203,9 +203,9 @@ func (s *store) clear() error {
 }
 
 // close waits until the store is no longer used.
-func (s *store) close() { s.clearing.Wait() }
+func (s *store) close() { s.removingOld.Wait() }
 
-// keepOnly removes the layers that are not needed for those given.
+// keepOnly removes all layers except the given ones and those that they depend on.
 func (s *store) keepOnly(ids []backend.LayerID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,9 +240,9 @@ func (s *store) get(id backend.LayerID) (*layer, error) {
 	return l, nil
 }
 
-// acquire keeps a layer, or the one that replaces its chain, from being removed. It
-// returns the ID of that layer and the names of its chain, newest first. Without chained
-// it returns only the layer itself.
+// acquire keeps a layer from being removed, or the layer that replaces its chain. It
+// returns the ID of that layer. If chained is set, it also returns the names of the chain,
+// newest first; otherwise only the name of the layer.
 func (s *store) acquire(id backend.LayerID, chained bool) (backend.LayerID, []string, error) {
 	if id == "" {
 		return "", nil, nil
@@ -280,7 +280,7 @@ func (s *store) release(id backend.LayerID) {
 	}
 }
 
-// add takes the tree at dir as a new layer by renaming it.
+// add renames the tree at dir to make it a new layer.
 func (s *store) add(dir string, parent backend.LayerID) (backend.LayerID, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,16 +14,16 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// openWithUsers skips the test if boxes have only one user.
+// openWithUsers skips the test if sandboxes have only one user.
 func openWithUsers(t *testing.T) *Host {
 	h := openHost(t, Options{Mode: Namespace})
 	if h.Rootless() {
-		needs.Other(t, "not root: boxes have one user only")
+		needs.Other(t, "not root: sandboxes have one user only")
 	}
 	return h
 }
 
-// needTools skips the test if the host lacks programs that it runs in boxes.
+// needTools skips the test if the host lacks programs that it runs in sandboxes.
 func needTools(t *testing.T, b *Box, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -33,8 +33,8 @@ func needTools(t *testing.T, b *Box, names ...string) {
 	}
 }
 
-// TestSudo runs the command lines that SDKs, official tools and people use, with the
-// host's sudo or, if there is none, with the box's own.
+// TestSudo runs the command lines that SDKs, official tools and people use, with the host's
+// sudo or, if there is none, with the sandbox's own.
 func TestSudo(t *testing.T) {
 	t.Parallel()
 	h := openWithUsers(t)
@@ -42,14 +42,14 @@ func TestSudo(t *testing.T) {
 	needTools(t, b, "useradd", "groupadd", "usermod", "bash")
 	shRoot(t, b, "useradd -m -s /bin/bash alice && groupadd team && usermod -aG team alice")
 	type row struct{ script, want string }
-	// By default only the first rows of each table, which differ most.
-	day := func(rows []row, n int) []row {
+	// By default run only the first rows of each table, which differ most.
+	unlessSlow := func(rows []row, n int) []row {
 		if needs.Slow() {
 			return rows
 		}
 		return rows[:n]
 	}
-	rows := day([]row{ // with either sudo
+	rows := unlessSlow([]row{ // with either sudo
 		{"sudo --user alice -- id -un", "alice"},
 		{"sudo -u alice sudo -n true 2>/dev/null || echo refused", "refused"},
 		{"sudo -nu alice id -Gn", "alice team"},
@@ -71,7 +71,7 @@ func TestSudo(t *testing.T) {
 	_, said, _ := run(t, b, backend.Spec{Path: "sudo", Args: []string{"-V"}})
 	own := strings.Contains(said, "the emulator's sudo has no option -V")
 	if own { // for these the machine's sudo depends on its configuration
-		rows = append(rows, day([]row{
+		rows = append(rows, unlessSlow([]row{
 			{"sudo -u alice sh -c 'echo $HOME $USER $LOGNAME $SHELL $SUDO_USER $SUDO_UID $SUDO_GID'", "/home/alice alice alice /bin/bash vercel-sandbox 1000 1000"},
 			{"A=1 B=2 C=3 sudo --preserve-env=A,B -- sh -c 'echo \"<$A$B$C>\"'", "<12>"},
 			{"sudo --login --user=alice sh -c 'echo \"$1|$0\"' 'it'\\''s' '$x y'", "$x y|it's"},
@@ -108,10 +108,10 @@ func TestSudo(t *testing.T) {
 		path := sh(t, b, "PATH=/evil:$PATH sudo sh -c 'echo $PATH'")
 		assert.Contains(t, ":"+path+":", ":/vercel/bin:")
 		assert.Contains(t, ":"+path+":", ":/usr/sbin:")
-		assert.NotContains(t, path, "/evil", "a secure path")
+		assert.NotContains(t, path, "/evil", "sudo uses its own PATH")
 	}
 
-	// The change is saved with the files, and the next box of the layer has it.
+	// The change is saved with the files, and the next sandbox of the layer has it.
 	layer := freeze(t, h, "", "true")
 	next := newBox(t, h, backend.Config{Layer: layer, Account: backend.ImageAccount})
 	assert.Equal(t, "root ubuntu", sh(t, next, "sudo sh -c 'echo $(id -un) $SUDO_USER'"))
@@ -143,13 +143,13 @@ func TestReplacedProgram(t *testing.T) { // not parallel: a process that another
 	assert.Contains(t, string(out), "--- PASS", "%s", out)
 }
 
-// TestSudoWithOneUser: if the box has one user, sudo can't become another one, and the
+// TestSudoWithOneUser: if the sandbox has one user, sudo can't become another one, and the
 // error says so.
 func TestSudoWithOneUser(t *testing.T) {
 	t.Parallel()
 	h := openHost(t, Options{Mode: Namespace})
 	if !h.Rootless() {
-		needs.Other(t, "root: boxes have users")
+		needs.Other(t, "root: sandboxes have several users")
 	}
 	b := newBox(t, h, backend.Config{})
 	out, errOut, code := run(t, b, backend.Spec{Path: "sudo", Args: []string{"-u", "daemon", "id"}})

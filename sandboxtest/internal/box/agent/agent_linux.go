@@ -30,8 +30,9 @@ func init() {
 	}
 }
 
-// agent works as root of a user namespace for a host without rights. The host can't enter
-// a user namespace itself, because it has threads. The agent ends with its connection.
+// agent works as root of a user namespace for hosts of an ordinary user. Their process
+// can't enter a user namespace itself, because it has threads. The agent ends with its
+// connection.
 type agent struct {
 	mu    sync.Mutex
 	hosts map[string]*agentHost // by their directories
@@ -54,7 +55,7 @@ func runAgent() int {
 	for {
 		files, err := receive(conn, &struct{}{})
 		if err != nil {
-			return 0 // the kernel ends the boxes with this process
+			return 0 // the kernel ends the sandboxes with this process
 		}
 		for _, f := range files {
 			if call, err := unixConn(f); err == nil {
@@ -86,7 +87,7 @@ func (a *agent) serve(call *net.UnixConn) {
 	backend.CloseAll(back)
 }
 
-// Do carries out a request.
+// do carries out a request. It returns files for the response.
 func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, resp *response) (back []*os.File, err error) {
 	ctx := context.Background()
 	if req.Within > 0 {
@@ -131,7 +132,7 @@ func (a *agent) do(call *net.UnixConn, req *request, files []*os.File, resp *res
 	if m == nil {
 		return nil, backend.ErrStopped
 	}
-	return a.doIn(ctx, m, call, req, files, resp)
+	return a.doOnMachine(ctx, m, call, req, files, resp)
 }
 
 func (a *agent) open(req *request, resp *response) error {
@@ -159,8 +160,8 @@ func (a *agent) close(name string, h *agentHost) (err error) {
 	return errors.Join(err, h.Backend.Close())
 }
 
-// doIn handles a request for a machine.
-func (a *agent) doIn(ctx context.Context, m *namespaces.Machine, call *net.UnixConn, req *request, files []*os.File, resp *response) (back []*os.File, err error) {
+// doOnMachine carries out a request for a machine.
+func (a *agent) doOnMachine(ctx context.Context, m *namespaces.Machine, call *net.UnixConn, req *request, files []*os.File, resp *response) (back []*os.File, err error) {
 	switch req.Op {
 	case "boot":
 		if err := m.Boot(ctx); err != nil {
@@ -239,7 +240,7 @@ func (a *agent) launch(call *net.UnixConn, m *namespaces.Machine, spec *launchSp
 		whole.TTY = &backend.Size{}
 	}
 	proc, err := m.Launch(cmd, &whole)
-	// Only the process may keep them open.
+	// Only the process may keep the standard files open.
 	for _, f := range []any{cmd.Stdin, cmd.Stdout, cmd.Stderr} {
 		if f, ok := f.(io.Closer); ok {
 			_ = f.Close()

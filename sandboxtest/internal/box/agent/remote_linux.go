@@ -27,15 +27,15 @@ import (
 // agentProcess is an agent: this program, started again in a user namespace. Hosts that
 // are opened with the same environment share it.
 type agentProcess struct {
-	conn *net.UnixConn
-	cmd  *exec.Cmd
-	said *os.File // its output: nothing, unless it fails
+	conn   *net.UnixConn
+	cmd    *exec.Cmd
+	output *os.File // what it prints: nothing, unless it fails
 
 	mu sync.Mutex // held while a message is written
 
 	// Guarded by agents.mu.
-	hosts  int
-	opened int // hosts so far
+	hosts  int // that use it
+	opened int // all hosts that have used it
 }
 
 // agentLinger is how long an agent without hosts stays. Starting one takes longer than
@@ -79,18 +79,18 @@ func startAgent(env []string) (*agentProcess, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("memfd_create", err)
 	}
-	said := os.NewFile(uintptr(fd), "agent")
+	output := os.NewFile(uintptr(fd), "agent")
 	ours, theirs, err := socketPair()
 	if err != nil {
-		return nil, errors.Join(err, said.Close())
+		return nil, errors.Join(err, output.Close())
 	}
 	cmd := &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{agentName}, Env: env, Dir: "/", ExtraFiles: []*os.File{theirs}, Stderr: said,
+		Path: "/proc/self/exe", Args: []string{agentName}, Env: env, Dir: "/", ExtraFiles: []*os.File{theirs}, Stderr: output,
 		SysProcAttr: &syscall.SysProcAttr{
 			Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
 			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
 			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
-			Setsid:      true, // a Ctrl-C is not for it
+			Setsid:      true, // so that it gets no Ctrl-C
 		},
 	}
 	inherited.Close(cmd)
@@ -100,13 +100,13 @@ func startAgent(env []string) (*agentProcess, error) {
 	})
 	_ = theirs.Close()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("make a user namespace: %w", err), ours.Close(), said.Close())
+		return nil, errors.Join(fmt.Errorf("make a user namespace: %w", err), ours.Close(), output.Close())
 	}
-	return &agentProcess{conn: ours, cmd: cmd, said: said}, nil
+	return &agentProcess{conn: ours, cmd: cmd, output: output}, nil
 }
 
-// alive reports whether the agent still has its end of the connection open. It never
-// sends on it.
+// alive reports whether the agent still has its end of the connection open. The agent never
+// sends on this connection.
 func (a *agentProcess) alive() bool {
 	raw, err := a.conn.SyscallConn()
 	if err != nil {
@@ -126,7 +126,7 @@ func (a *agentProcess) release() string {
 	agents.mu.Lock()
 	defer agents.mu.Unlock()
 	text := make([]byte, 8192)
-	n, _ := a.said.ReadAt(text, 0)
+	n, _ := a.output.ReadAt(text, 0)
 	a.hosts--
 	switch {
 	case a.hosts > 0:
@@ -147,8 +147,8 @@ func (a *agentProcess) release() string {
 	return string(text[:n])
 }
 
-// retireLocked keeps the agent from accepting hosts, and ends it when its last host
-// closes.
+// retireLocked keeps further hosts from using the agent. If no host uses it, retireLocked
+// ends it.
 func (a *agentProcess) retireLocked() {
 	maps.DeleteFunc(agents.open, func(_ string, b *agentProcess) bool { return a == b })
 	if a.hosts > 0 || a.cmd == nil {
@@ -156,7 +156,7 @@ func (a *agentProcess) retireLocked() {
 	}
 	_ = a.conn.Close()
 	_ = a.cmd.Wait() // it ends with its connection
-	_ = a.said.Close()
+	_ = a.output.Close()
 	a.cmd = nil
 }
 
@@ -165,11 +165,11 @@ type remoteBackend struct {
 	agent *agentProcess
 	dir   string
 	log   *slog.Logger
-	tun   bool // boxes have networks that lead outside
+	tun   bool // each sandbox has its own network
 }
 
-// NewBackend returns a backend that works through an agent. tried says that a box has run
-// on this machine before.
+// NewBackend returns a backend that works through an agent. tried is set if a sandbox has
+// run on this machine before.
 func NewBackend(dir string, log *slog.Logger, seen backend.Visible, tried bool) (backend.Backend, error) {
 	agent, err := acquireAgent()
 	if err != nil {
@@ -193,8 +193,8 @@ func (r *remoteBackend) Close() error {
 	if errors.Is(err, backend.ErrStopped) || !r.agent.alive() {
 		err = nil // it was never opened, or has ended with the agent
 	}
-	if said := r.agent.release(); said != "" {
-		r.log.Error("the agent in the user namespace has failed", "output", said)
+	if output := r.agent.release(); output != "" {
+		r.log.Error("the agent in the user namespace has failed", "output", output)
 	}
 	if rerr := os.Remove(filepath.Join(r.dir, "ns")); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
 		err = errors.Join(err, rerr)
@@ -202,7 +202,7 @@ func (r *remoteBackend) Close() error {
 	return err
 }
 
-// Forget makes the agent forget a box after its files were removed.
+// Forget makes the agent forget a sandbox after its files were removed.
 func (r *remoteBackend) Forget(id string) {
 	_, _, _ = r.call(&request{Op: "forget", Box: id}) // fails only if the agent has ended
 }
@@ -230,8 +230,8 @@ func (r *remoteBackend) begin(req *request, files ...*os.File) (*net.UnixConn, e
 	return ours, nil
 }
 
-// end reads a response.
-func end(call *net.UnixConn) (*response, []*os.File, error) {
+// readResponse reads a response.
+func readResponse(call *net.UnixConn) (*response, []*os.File, error) {
 	var resp response
 	files, err := receive(call, &resp)
 	if err != nil {
@@ -251,7 +251,7 @@ func (r *remoteBackend) call(req *request, files ...*os.File) (*response, []*os.
 		return nil, nil, err
 	}
 	defer call.Close()
-	return end(call)
+	return readResponse(call)
 }
 
 func (r *remoteBackend) NewMachine(id string, cfg backend.Config, dir string, layers []string) (backend.Machine, error) {
@@ -265,16 +265,17 @@ func (r *remoteBackend) Flatten(chain []string, dir string) error {
 	return err
 }
 
-// remoteMachine is a box in the agent. Its outside connections are made in this process,
-// where its firewall is: the agent hands over the box's end.
+// remoteMachine is the machine of a sandbox in the agent. This process, which has the
+// firewall, makes its connections to the outside. The agent sends it the network device and
+// the listener of the sandbox.
 type remoteMachine struct {
 	backend  *remoteBackend
 	id, dir  string
 	firewall *firewall.Firewall
 
 	mu  sync.Mutex
-	nat *firewall.NAT // nil while the box is stopped, and if it has the host's network
-	// Bytes that earlier boots of the box have transferred.
+	nat *firewall.NAT // nil while the sandbox is stopped, and if it has the host's network
+	// Bytes that earlier boots of the sandbox have transferred.
 	in, out int64
 }
 
@@ -291,13 +292,13 @@ func (m *remoteMachine) Boot(ctx context.Context) error {
 	if err != nil || len(files) == 0 {
 		return err
 	}
-	way, err := namespaces.ReceiveWay(files)
+	uplink, err := namespaces.ReceiveWay(files)
 	if err != nil {
 		return errors.Join(err, m.Halt(nil))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.nat = firewall.Connect(way.Device, way.Listener, m.firewall, m.backend.log)
+	m.nat = firewall.Connect(uplink.Device, uplink.Listener, m.firewall, m.backend.log)
 	return nil
 }
 
@@ -314,7 +315,7 @@ func (m *remoteMachine) Launch(cmd *exec.Cmd, spec *backend.Spec) (backend.Runni
 	if err != nil {
 		return nil, err
 	}
-	resp, _, err := end(call)
+	resp, _, err := readResponse(call)
 	if err != nil {
 		return nil, errors.Join(err, call.Close())
 	}
@@ -331,9 +332,9 @@ func (p *remoteProcess) Pid() int { return p.id }
 
 func (p *remoteProcess) Wait() backend.Exit {
 	defer p.call.Close()
-	resp, _, err := end(p.call)
+	resp, _, err := readResponse(p.call)
 	if err != nil {
-		return backend.Exit{Code: 128 + int(syscall.SIGKILL)} // it can't outlive the agent
+		return backend.Exit{Code: 128 + int(syscall.SIGKILL)} // the process has ended with the agent
 	}
 	return resp.Exit
 }
@@ -377,7 +378,7 @@ func (m *remoteMachine) Extract(ctx context.Context, archive io.Reader, dir stri
 	_, _, err = m.Do(&request{Op: "extract", Name: dir}, r)
 	_ = r.Close()
 	if err == nil {
-		return nil // closing the pipe ends the rest of the copying
+		return nil // closing the pipe ends the goroutine
 	}
 	select {
 	case cerr := <-copied:

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzAgentWire: an agent handles what boxes send, so its data may be invalid. It is
+// FuzzAgentWire: an agent handles what sandboxes send, so its data may be invalid. It is
 // refused, or is a message that stays the same when it is sent again.
 func FuzzAgentWire(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x00\x02{}"))

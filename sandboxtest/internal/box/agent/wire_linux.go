@@ -39,7 +39,7 @@ type request struct {
 	Name   string         `json:"name,omitempty"`
 	Flag   bool           `json:"flag,omitempty"`
 	Port   int            `json:"port,omitempty"`
-	// Seen is for "open".
+	// Seen, for "open", says which parts of this machine sandboxes see.
 	Seen   backend.Visible `json:"seen"`
 	Size   backend.Size    `json:"size"`
 	Spec   *launchSpec
@@ -51,14 +51,14 @@ type launchSpec struct {
 	Path, Dir, User string
 	Args, Env       []string
 	TTY             bool
-	Files           [3]bool // which of the standard ones
+	Files           [3]bool // which of the standard files it has
 }
 
 // response is the agent's response. After a failure only Failure is set.
 type response struct {
 	Failure *failure `json:"failure,omitempty"`
 	Pid     int      `json:"pid,omitempty"`
-	// Networked is the result of "open": boxes have their own networks.
+	// Networked is the result of "open": sandboxes have their own networks.
 	Networked bool         `json:"networked,omitempty"`
 	Exit      backend.Exit `json:"exit"`
 }
@@ -66,12 +66,12 @@ type response struct {
 // failure is an encoded error: its text and the error that it matches.
 type failure struct {
 	Text string `json:"text"`
-	Kind int    `json:"kind"` // index of kinds, or -1
+	Kind int    `json:"kind"` // index in knownErrors, or -1
 	Exit int    `json:"exit,omitempty"`
 }
 
-// kinds are the errors that callers test for.
-var kinds = []error{
+// knownErrors are the errors that callers test for.
+var knownErrors = []error{
 	backend.ErrStopped, backend.ErrLoopbackOnly, backend.ErrBadPath, backend.ErrBadArchive, backend.ErrUnsupported, backend.ErrTooManyLayers, inside.ErrIsDir, inside.ErrNotDir, inside.ErrNotRegular,
 	fs.ErrNotExist, fs.ErrExist, fs.ErrPermission, syscall.ECONNREFUSED, syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, context.DeadlineExceeded,
 }
@@ -85,7 +85,7 @@ func newFailure(err error) *failure {
 		f.Exit = launch.Code
 		return f
 	}
-	for i, kind := range kinds {
+	for i, kind := range knownErrors {
 		if errors.Is(err, kind) {
 			f.Kind = i
 			break
@@ -100,8 +100,8 @@ func (f *failure) err() error {
 		return nil
 	case f.Exit != 0:
 		return &backend.LaunchError{Code: f.Exit, Message: f.Text}
-	case f.Kind >= 0 && f.Kind < len(kinds):
-		return &agentError{f.Text, kinds[f.Kind]}
+	case f.Kind >= 0 && f.Kind < len(knownErrors):
+		return &agentError{f.Text, knownErrors[f.Kind]}
 	}
 	return errors.New(f.Text)
 }

@@ -1,6 +1,6 @@
 package backend
 
-// Account is the user of a box and the user's directories.
+// Account is the user of a sandbox and the user's directories.
 type Account struct {
 	// Name is the user's name; the user's numbers are UserID and GroupID.
 	Name string
@@ -10,7 +10,7 @@ type Account struct {
 	WorkDir string
 }
 
-// The accounts that a box can have.
+// The accounts that a sandbox can have.
 var (
 	// RuntimeAccount is the account of the runtimes. It is the default.
 	RuntimeAccount = Account{Name: User, Home: Home, WorkDir: WorkDir}

@@ -12,8 +12,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
-// The user and the directories of a box with a runtime, and the user and group IDs of
-// every box's user.
+// The user and the directories of a sandbox with a runtime, and the user and group IDs of
+// every sandbox's user.
 const (
 	WorkDir  = "/vercel/sandbox"
 	User     = "vercel-sandbox"
@@ -25,16 +25,16 @@ const (
 
 // Errors that callers test for with errors.Is.
 var (
-	// ErrStopped means that the box is stopped, or its host closed.
+	// ErrStopped means that the sandbox is stopped, or its host closed.
 	ErrStopped = errors.New("box is stopped")
-	// ErrLoopbackOnly means that a server can't be reached from outside the box,
-	// since it listens only on loopback addresses.
+	// ErrLoopbackOnly means that a server can't be reached from outside the sandbox, since
+	// it listens only on loopback addresses.
 	ErrLoopbackOnly = errors.New("listens on the loopback interface only")
 	// ErrTooManyLayers means that a chain of layers is longer than the kernel
 	// can stack.
 	ErrTooManyLayers = errors.New("too many layers")
 	// ErrBadPath means that a path is empty, or has a NUL byte, or leads out of
-	// the box.
+	// the sandbox.
 	ErrBadPath = errors.New("bad path")
 	// ErrBadArchive means that an archive is damaged, too large, or has an
 	// entry that can't be unpacked safely.
@@ -45,52 +45,53 @@ var (
 
 // Backend implements a mode for a host.
 type Backend interface {
-	// NewMachine creates the machine of one box without starting it. Its files are below
-	// dir, on top of the given layers (newest first).
+	// NewMachine creates the machine of one sandbox without starting it. Its files are
+	// below dir, on top of the given layers (newest first).
 	NewMachine(id string, cfg Config, dir string, layers []string) (Machine, error)
 	// Layered reports whether a layer contains only the difference from its parent.
 	Layered() bool
-	// Networked reports whether boxes have their own networks.
+	// Networked reports whether sandboxes have their own networks.
 	Networked() bool
 	Close() error
 }
 
-// Visible says which parts of this machine the boxes see, according to Options.
+// Visible describes which parts of this machine sandboxes see. Options documents the
+// fields.
 type Visible struct {
 	Trusted     []byte   `json:"trusted,omitempty"`
 	HomeFolders []string `json:"homeFolders,omitempty"`
 	Hidden      []string `json:"hidden"`
 }
 
-// Config describes a new box.
+// Config describes a new sandbox.
 type Config struct {
 	// Layer is the initial file system. Empty means a new one.
 	Layer LayerID
-	// DenyNetwork gives the box no network but loopback, in namespace mode.
+	// DenyNetwork gives the sandbox no network but loopback, in namespace mode.
 	DenyNetwork bool
-	// Mounts are the drives to mount. A drive with Keep may be mounted in one box
-	// at a time.
+	// Mounts are the drives to mount. A drive with Keep may be mounted in one sandbox at a
+	// time.
 	Mounts []Mount
-	// Firewall decides what leaves the box, if [Host.Gated] reports true. Nil allows
+	// Firewall decides what leaves the sandbox, if [Host.Gated] reports true. Nil allows
 	// everything.
 	Firewall *firewall.Firewall `json:"-"`
-	// Account is the box's user. The zero value is RuntimeAccount.
+	// Account is the sandbox's user. The zero value is RuntimeAccount.
 	Account Account
-	// Hostname is the box's host name, in namespace mode. Empty means "sandbox".
+	// Hostname is the sandbox's host name, in namespace mode. Empty means "sandbox".
 	Hostname string
 }
 
-// Machine implements a mode for a box.
+// Machine implements a mode for a sandbox.
 type Machine interface {
 	Boot(ctx context.Context) error
-	// Launch resolves cmd.Args[0] and the directory in the box and starts the program.
-	// Errors that a shell would report are of type *LaunchError. The standard files of
-	// cmd are *os.File or nil.
+	// Launch resolves cmd.Args[0] and the directory in the sandbox and starts the program.
+	// Errors that a shell would report are of type *LaunchError. The standard files of cmd
+	// are *os.File or nil.
 	Launch(cmd *exec.Cmd, spec *Spec) (Running, error)
 	// OpenTerminal opens a pseudo terminal.
 	OpenTerminal(size Size, user string) (*Terminal, error)
-	// These work on the box's files with the rights of its user; names are
-	// clean and absolute.
+	// These work on the sandbox's files with the rights of its user; names are clean and
+	// absolute.
 	ReadFile(name string) (io.ReadCloser, error)
 	Mkdir(name string, parents bool) error
 	Extract(ctx context.Context, archive io.Reader, dir string) error
@@ -98,9 +99,9 @@ type Machine interface {
 	// Disconnect breaks all connections to the outside.
 	Disconnect()
 	Network() (in, out int64)
-	// Ended is called for each process that has exited.
+	// Ended tells the machine that a process has exited.
 	Ended(pid int)
-	// Halt ends every process, the commands among them.
+	// Halt ends every process, including the commands.
 	Halt(commands []Command) error
 	// Freeze returns the directory that becomes the layer, and its size.
 	Freeze() (dir string, size int64, err error)
@@ -120,7 +121,7 @@ type Exit struct {
 	CPU  time.Duration
 }
 
-// AccountOrDefault returns the account of the box.
+// AccountOrDefault returns Account, or RuntimeAccount if it is zero.
 func (c *Config) AccountOrDefault() Account {
 	if c.Account == (Account{}) {
 		return RuntimeAccount
@@ -143,7 +144,7 @@ type Flattener interface {
 	MaxLayers() int
 }
 
-// Command is a started command of a box.
+// Command is a started command of a sandbox.
 type Command interface {
 	// SignalGroup sends a signal to its process group.
 	SignalGroup(n int) error

@@ -23,12 +23,12 @@ func StartChild(thread func(func()), cmd *exec.Cmd, start func() error) (Running
 	started := make(chan error, 1)
 	inherited.Close(cmd)
 	go thread(func() {
-		err := guard.Tried(func() error { return withUsualSignals(start) })
+		err := guard.Tried(func() error { return withDefaultSignals(start) })
 		started <- err
 		if err != nil {
 			return
 		}
-		_ = cmd.Wait() // the state says it all
+		_ = cmd.Wait() // ProcessState has the result
 		state := cmd.ProcessState
 		c.ended <- Exit{exitCode(state), state.UserTime() + state.SystemTime()}
 	})

@@ -14,7 +14,7 @@ import (
 type treeCopy struct {
 	from, to string
 	dirs     []copiedDir
-	links    map[fileID]string // where files with several names have been copied to
+	links    map[fileID]string // the copies of files that have several names
 }
 
 // copiedDir is a directory. Its mode and times are set after its contents.
@@ -72,7 +72,7 @@ func (c *treeCopy) visit(name string, d fs.DirEntry, err error) error {
 	if err != nil {
 		return err
 	}
-	id, linked := severalNames(info)
+	id, linked := hardLinkID(info)
 	linked = linked && !d.IsDir()
 	if first := c.links[id]; linked && first != "" {
 		return os.Link(first, target)

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyData copies a file without its holes. It shares the blocks if the file system can.
+// copyData copies the data of a file and leaves out its holes. If the file system can, both
+// files share their blocks.
 func copyData(dst, src *os.File, size int64) error {
 	for at := int64(0); at < size; {
 		data, err := src.Seek(at, unix.SEEK_DATA)
@@ -45,7 +46,7 @@ func copyAttributes(from, to string) {
 	if n, err := unix.Llistxattr(from, nil); n == 0 || err != nil {
 		return // nearly every file, or a file system without attributes
 	}
-	value := make([]byte, 64<<10) // the most that Linux has
+	value := make([]byte, 64<<10) // Linux allows no more
 	names := make([]byte, 64<<10)
 	n, err := unix.Llistxattr(from, names)
 	if err != nil {
@@ -56,7 +57,7 @@ func copyAttributes(from, to string) {
 			continue
 		}
 		if n, err := unix.Lgetxattr(from, string(name), value); err == nil {
-			_ = unix.Lsetxattr(to, string(name), value[:n], 0) // as documented
+			_ = unix.Lsetxattr(to, string(name), value[:n], 0) // not every attribute may be set
 		}
 	}
 }

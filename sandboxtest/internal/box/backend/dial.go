@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// DialLoopback tries both loopback addresses: servers differ in what "localhost" means to
-// them.
+// DialLoopback connects to a port of 127.0.0.1 or, if that fails, of ::1: servers differ in
+// which address they call localhost.
 func DialLoopback(ctx context.Context, port int) (net.Conn, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))

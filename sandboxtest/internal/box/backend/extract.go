@@ -18,7 +18,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/inside"
 )
 
-// limits limits an archive, which may be endless.
+// limits bounds the size of an archive, which may be endless.
 type limits struct {
 	entries int
 	bytes   int64
@@ -68,7 +68,8 @@ func extract(ctx context.Context, f FileSystem, archive io.Reader, dir string, m
 // typeGNUVolume marks the label of an archive, which GNU tar writes first with -V.
 const typeGNUVolume = 'V'
 
-// ArchiveError is the error of reading a damaged archive.
+// ArchiveError returns the error for an archive that can't be read. It returns err itself
+// if the extraction was stopped.
 func ArchiveError(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrStopped) {
 		return err
@@ -82,10 +83,10 @@ type extraction struct {
 	ctx   context.Context
 	dir   string
 	bytes int64
-	// made has the parents that were created or seen.
+	// made contains the parents that are known to exist.
 	made map[string]bool
-	// dirs get their mode and time at the end: filling them changes the time, and a mode
-	// may forbid filling them.
+	// dirs get their modes and times at the end: adding files to a directory changes its
+	// time, and its mode may forbid adding files.
 	dirs []*tar.Header
 }
 
@@ -121,7 +122,7 @@ func (x *extraction) entry(hdr *tar.Header, r io.Reader) error {
 		if hdr.Linkname == "" || strings.ContainsRune(hdr.Linkname, 0) || len(hdr.Linkname) >= maxPath {
 			return ArchiveError(fmt.Errorf("entry %q links to a bad name", hdr.Name))
 		}
-		if err := x.clear(name); err != nil {
+		if err := x.removeOld(name); err != nil {
 			return err
 		}
 		delete(x.made, name)
@@ -134,7 +135,7 @@ func (x *extraction) entry(hdr *tar.Header, r io.Reader) error {
 		if old == name {
 			return ArchiveError(fmt.Errorf("entry %q links to itself", hdr.Name))
 		}
-		if err := x.clear(name); err != nil {
+		if err := x.removeOld(name); err != nil {
 			return err
 		}
 		return x.f.Link(old, name)
@@ -142,7 +143,7 @@ func (x *extraction) entry(hdr *tar.Header, r io.Reader) error {
 	return x.file(hdr, name, r)
 }
 
-// name resolves an entry's name inside the box.
+// name resolves an entry's name inside the sandbox.
 func (x *extraction) name(name string) (string, error) {
 	if name == "" || strings.ContainsRune(name, 0) {
 		return "", ArchiveError(errors.New("an entry has an empty name or a NUL byte in it"))
@@ -173,8 +174,8 @@ func (x *extraction) mkdirAll(name string) error {
 	return nil
 }
 
-// clear removes the file with the name of a new entry, unless it is a directory.
-func (x *extraction) clear(name string) error {
+// removeOld removes the file with the name of a new entry, unless it is a directory.
+func (x *extraction) removeOld(name string) error {
 	info, err := x.f.Lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -222,7 +223,7 @@ func (x *extraction) file(hdr *tar.Header, name string, r io.Reader) error {
 	if cerr := file.Close(); err == nil {
 		err = cerr
 	}
-	if err == nil && usable(hdr.ModTime) {
+	if err == nil && hasTime(hdr.ModTime) {
 		err = x.f.Chtimes(name, localfile.Settable(hdr.ModTime))
 	}
 	return err
@@ -232,7 +233,7 @@ func (x *extraction) file(hdr *tar.Header, name string, r io.Reader) error {
 func (x *extraction) finish() error {
 	for _, hdr := range slices.Backward(x.dirs) {
 
-		// "." and shared parents do not belong to the archive.
+		// Leave the directory of the extraction and the root as they are.
 		if hdr.Name == x.dir || hdr.Name == "/" {
 			continue
 		}
@@ -250,7 +251,7 @@ func (x *extraction) finish() error {
 			}
 			return err
 		}
-		if usable(hdr.ModTime) {
+		if hasTime(hdr.ModTime) {
 			if err := x.f.Chtimes(hdr.Name, localfile.Settable(hdr.ModTime)); err != nil {
 				return err
 			}
@@ -259,8 +260,8 @@ func (x *extraction) finish() error {
 	return nil
 }
 
-// usable reports whether an entry has a time: archives use 0 for none.
-func usable(t time.Time) bool { return t.Unix() != 0 }
+// hasTime reports whether an entry has a time. Archives use 0 for none.
+func hasTime(t time.Time) bool { return t.Unix() != 0 }
 
 // contextReader ends a long copy when its context ends.
 type contextReader struct {

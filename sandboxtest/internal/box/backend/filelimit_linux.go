@@ -6,12 +6,12 @@ import (
 	"syscall"
 )
 
-// reserved is how many descriptors a new box must leave to the running ones: each program
-// and each connection needs some.
+// reserved is how many descriptors a new sandbox must leave to the running ones: each
+// program and each connection needs some.
 const reserved = 256
 
 // CheckFileLimit returns an error that matches syscall.EMFILE if this process can't open
-// the files of another box.
+// the files of another sandbox.
 func CheckFileLimit() error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/inside"
 )
 
-// FileSystem is the file system of a box. Names are clean absolute paths of the box.
-// Programs of the box can put anything in a file's place at any time, so Open and
-// Create never wait: they add OpenFlags.
+// FileSystem is the file system of a sandbox. Names are clean absolute paths of the
+// sandbox. Programs of the sandbox can replace a file at any time, for example by a pipe.
+// Open and Create use OpenFlags, so that they never wait.
 type FileSystem interface {
 	// Open opens a file for reading.
 	Open(name string) (*os.File, error)
@@ -38,7 +38,7 @@ const CreateFlags = os.O_WRONLY | os.O_CREATE | os.O_TRUNC | OpenFlags
 // maxPath is the kernel's limit.
 const maxPath = 4096
 
-// CleanPath returns a clean absolute path in the box. name may be relative to cwd, which
+// CleanPath returns a clean absolute path in the sandbox. name may be relative to cwd, which
 // may be relative to workDir. ".." does not lead above the root.
 func CleanPath(name, cwd, workDir string) (string, error) {
 	if cwd == "" {
@@ -60,9 +60,9 @@ func CleanPath(name, cwd, workDir string) (string, error) {
 	return name, nil
 }
 
-// OpenFile opens a file for reading in a borrowed file system.
-func OpenFile(lend func(func(FileSystem) error) error, name string) (file io.ReadCloser, err error) {
-	err = lend(func(f FileSystem) (err error) {
+// OpenFile opens a file for reading. withFS calls its argument with the file system.
+func OpenFile(withFS func(func(FileSystem) error) error, name string) (file io.ReadCloser, err error) {
+	err = withFS(func(f FileSystem) (err error) {
 		opened, err := inside.OpenRegular(name, f.Stat, f.Open)
 		if err == nil {
 			file = opened

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// CheckDir returns why a command can't start in a directory. Its error shows name.
+// CheckDir returns an error if a command can't start in dir. The error shows name instead
+// of dir.
 func CheckDir(dir, name string) error {
 	info, err := os.Stat(dir)
 	switch {
@@ -44,7 +45,7 @@ func StartError(name string, err error) *LaunchError {
 // shell script.
 func Start(cmd *exec.Cmd, name string) error {
 	err := cmd.Start()
-	again := func(path string, args []string) {
+	restart := func(path string, args []string) {
 		*cmd = exec.Cmd{
 			Path: path, Args: args, Env: cmd.Env, Dir: cmd.Dir,
 			Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, SysProcAttr: cmd.SysProcAttr,
@@ -55,10 +56,10 @@ func Start(cmd *exec.Cmd, name string) error {
 	// open for writing, such as an uploaded program.
 	for pause := time.Millisecond; errors.Is(err, syscall.ETXTBSY) && pause < time.Second; pause *= 2 {
 		time.Sleep(pause)
-		again(cmd.Path, cmd.Args)
+		restart(cmd.Path, cmd.Args)
 	}
 	if errors.Is(err, syscall.ENOEXEC) && runtime.GOOS != "windows" {
-		again("/bin/sh", append([]string{"sh", cmd.Path}, cmd.Args[1:]...))
+		restart("/bin/sh", append([]string{"sh", cmd.Path}, cmd.Args[1:]...))
 	}
 	switch {
 	case err == nil:

@@ -2,18 +2,17 @@ package backend
 
 import "path/filepath"
 
-// Mount is a drive at a path of a box.
+// Mount is a drive at a path of a sandbox.
 type Mount struct {
 	// Path is absolute and clean.
 	Path string
-	// Drive is the drive's name. A missing drive is created. The box uses the files that
-	// the drive has when the box is created.
+	// Drive is the drive's name. A missing drive is created. The sandbox uses the files
+	// that the drive has when the sandbox is created.
 	Drive string
-	// Keep saves the files to the drive when the box is frozen or removed.
+	// Keep saves the files to the drive when the Box is frozen or removed.
 	Keep bool
-	// Dir is a directory of the host. It contains a copy of the drive's files or, if
-	// Lower is set, only the box's changes to the drive's files in Lower. Host.New sets
-	// both.
+	// Dir is a directory of the host. It contains a copy of the drive's files or, if Lower
+	// is set, only the sandbox's changes to the drive's files in Lower. Host.New sets both.
 	Dir, Lower string
 }
 

@@ -11,7 +11,7 @@ import (
 // StopSignal stops a process.
 const StopSignal = syscall.SIGSTOP
 
-// Reaper has no way to find the processes of a box here.
+// Reaper has no way to find the processes of a sandbox here.
 type Reaper struct{}
 
 func (*Reaper) Kill(string) {}

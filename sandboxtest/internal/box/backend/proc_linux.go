@@ -52,7 +52,7 @@ func readStat(pid int) (procStat, bool) {
 	return s, true
 }
 
-// isEnding reports whether a process is only ending.
+// isEnding reports whether a process is a zombie or is exiting.
 func (s procStat) isEnding() bool {
 	return s.state == 'Z' || s.state == 'X' || s.flags&exiting != 0
 }
@@ -74,26 +74,27 @@ func allPIDs() []int {
 	return pids
 }
 
-// Reaper kills the processes of boxes by the marker in their environment. Calls that wait
-// for a search of /proc share the next one.
+// Reaper kills the processes of sandboxes by the marker in their environment. Calls that
+// arrive during a search of /proc share the next search.
 type Reaper struct {
-	pass sync.Mutex // held while looking
+	searching sync.Mutex // held during a search
 
 	mu   sync.Mutex
-	next *round
+	next *search
 }
 
-type round struct {
+// search is a search for the processes of sandboxes.
+type search struct {
 	ids  map[string]bool
 	done chan struct{}
 }
 
-// Kill kills the processes of a box until none remains.
+// Kill kills the processes of a sandbox until none remains.
 func (r *Reaper) Kill(id string) {
 	r.mu.Lock()
 	mine, first := r.next, r.next == nil
 	if first {
-		mine = &round{ids: make(map[string]bool), done: make(chan struct{})}
+		mine = &search{ids: make(map[string]bool), done: make(chan struct{})}
 		r.next = mine
 	}
 	mine.ids[id] = true
@@ -102,8 +103,8 @@ func (r *Reaper) Kill(id string) {
 		<-mine.done
 		return
 	}
-	r.pass.Lock()
-	defer r.pass.Unlock()
+	r.searching.Lock()
+	defer r.searching.Unlock()
 	r.mu.Lock()
 	r.next = nil
 	r.mu.Unlock()
@@ -130,7 +131,7 @@ func KillMarked(ids map[string]bool) {
 			case ids[marker(env)]:
 				again = true
 				_ = syscall.Kill(pid, syscall.SIGKILL)
-			case len(env) == 0 && mayHaveOne(pid):
+			case len(env) == 0 && mayHaveEnvironment(pid):
 				unsure = append(unsure, pid)
 			}
 		}
@@ -174,22 +175,22 @@ func environments(pids []int) map[int][]byte {
 	return found
 }
 
-// mayHaveOne reports whether a process may have an environment although it looks empty.
-// During exec, it looks empty from the moment when the kernel drops the old program
-// until the new one is set up. Shortly before that, the kernel knows the address of the
-// new environment, but not its length. The process is busy then, whereas a program with
-// an empty environment sleeps now and then.
-func mayHaveOne(pid int) bool {
+// mayHaveEnvironment reports whether a process may have an environment although it looks
+// empty. During exec, it looks empty from the moment when the kernel drops the old program
+// until the new one is set up. Shortly before that, the kernel knows the address of the new
+// environment, but not its length. The process is busy then, whereas a program with an
+// empty environment sleeps now and then.
+func mayHaveEnvironment(pid int) bool {
 	s, ok := readStat(pid)
 	if !ok || s.isEnding() || s.flags&kernelThread != 0 {
 		return false
 	}
 	busy := s.state == 'R' || s.state == 'D'
-	// It may have one by now.
+	// The process may have an environment by now.
 	return s.envEnd == 0 || s.envStart != s.envEnd || busy
 }
 
-// marker returns the box that an environment names, or "".
+// marker returns the ID of the sandbox that an environment contains, or "".
 func marker(env []byte) string {
 	for len(env) > 0 {
 		entry, rest, _ := bytes.Cut(env, []byte{0})
@@ -207,7 +208,7 @@ const (
 	kernelThread = 0x200000
 )
 
-// IsGone reports whether a process does not exist or is only ending.
+// IsGone reports whether a process does not exist, is a zombie or is exiting.
 func IsGone(pid int) bool {
 	s, ok := readStat(pid)
 	return !ok || s.isEnding()

@@ -74,7 +74,7 @@ func killTree(pid int) {
 	}
 }
 
-// Reaper can't find the processes of a box on this system.
+// Reaper can't find the processes of a sandbox on this system.
 type Reaper struct{}
 
 func (*Reaper) Kill(string) {}

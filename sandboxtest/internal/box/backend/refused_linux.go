@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel refuses some system calls to programs in a box, because no namespace
-// separates what they reach. A box would share keyrings with its user, with the session
-// from which the emulator was started and with all other boxes. Boxes could reach each
-// other by the sockets of the machine's hypervisor. And a program that is root could
-// mount the control group that it shares with this process, and limit, freeze or end it.
-// This is not a security boundary: programs can use everything else that the kernel
-// offers. Programs may create user namespaces and mount in them if users of the machine
-// may, because browsers isolate their pages that way and the service's machines allow it.
+// The kernel refuses some system calls to programs in a sandbox, because no namespace
+// separates what they reach. A sandbox would share keyrings with its user, with the session
+// from which the emulator was started and with all other sandboxes. Sandboxes could reach each
+// other by the sockets of the machine's hypervisor. And a program that is root could mount
+// the control group that it shares with this process, and limit, freeze or end it. This is
+// not a security boundary: programs can use everything else that the kernel offers.
+// Programs may create user namespaces and mount in them if users of the machine may,
+// because browsers isolate their pages that way and the service's machines allow it.
 
 // callTable has system call numbers of one architecture.
 type callTable struct {
@@ -50,9 +50,9 @@ const clone3 = 435
 // place of the login's. A kernel without keyrings, or a user with too many, gets none.
 func NewSessionKeyring() { _, _ = unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0) }
 
-// RefuseCalls makes the kernel refuse these calls to programs that the calling thread
-// starts. A filter can't inspect what clone3 creates, so clone3 does not exist for them,
-// and libraries use clone instead.
+// RefuseCalls makes the kernel refuse the calls described above to programs that the
+// calling thread starts. A filter can't inspect what clone3 creates, so clone3 does not
+// exist for them, and libraries use clone instead.
 func RefuseCalls() error {
 	tables := callTables[runtime.GOARCH]
 	if tables == nil {
@@ -68,7 +68,8 @@ func RefuseCalls() error {
 	return nil
 }
 
-// callFilter also refuses every call of other architectures.
+// callFilter returns the filter for RefuseCalls. It also refuses every call of other
+// architectures.
 func callFilter(tables []callTable) []unix.SockFilter {
 	const (
 		load, ret  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_RET | unix.BPF_K

@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// withUsualSignals calls start so that the new process has the default signal handling. A
+// withDefaultSignals calls start so that the new process has the default signal handling. A
 // shell makes background processes ignore interrupts, nohup makes them ignore hangups, a
 // supervisor may block signals, and Go passes all of that on.
-func withUsualSignals(start func() error) error {
+func withDefaultSignals(start func() error) error {
 	// The calling thread is not used for anything else.
 	if err := unix.PthreadSigmask(unix.SIG_SETMASK, new(unix.Sigset_t), nil); err != nil {
 		return err
 	}
 	if ignored := ignoredSignals(); len(ignored) > 0 {
-		// A signal that this process catches has the default handling in a new one. Drop
-		// it here.
+		// A new process gets the default handling of the signals that this one catches.
+		// Catch the ignored signals meanwhile, and drop them.
 		dropped := make(chan os.Signal, 1)
 		signal.Notify(dropped, ignored...)
 		defer signal.Stop(dropped)

@@ -2,5 +2,5 @@
 
 package backend
 
-// withUsualSignals calls start.
-func withUsualSignals(start func() error) error { return start() }
+// withDefaultSignals calls start.
+func withDefaultSignals(start func() error) error { return start() }

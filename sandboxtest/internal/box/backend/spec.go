@@ -22,7 +22,7 @@ type Spec struct {
 	Env []string
 	// Dir is the working directory, relative to the account's. Empty means the account's.
 	Dir string
-	// User is "" for the box's user, or "root". In folder mode both are the host
+	// User is "" for the sandbox's user, or "root". In folder mode both are the host
 	// process's user.
 	User string
 	// OpenStdin leaves the input open for [Process.Input]. Otherwise it is empty.
@@ -52,7 +52,7 @@ const (
 
 func (e *LaunchError) Error() string { return e.Message }
 
-// Check returns an error for a command that no box can start.
+// Check returns an error for a command that no sandbox can start.
 func (s *Spec) Check() error {
 	if s.Path == "" {
 		return errors.New("empty program name")

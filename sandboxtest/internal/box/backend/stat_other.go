@@ -13,8 +13,8 @@ func IsOurs(fs.FileInfo) bool { return true }
 // StoredSize returns the length of a file.
 func StoredSize(info fs.FileInfo) int64 { return info.Size() }
 
-// severalNames returns false: this system does not report links.
-func severalNames(fs.FileInfo) (fileID, bool) { return fileID{}, false }
+// hardLinkID returns false: this system does not report hard links.
+func hardLinkID(fs.FileInfo) (fileID, bool) { return fileID{}, false }
 
 // makePipe does nothing: this system has no named pipes in folders.
 func makePipe(string) error { return nil }

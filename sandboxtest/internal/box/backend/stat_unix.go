@@ -27,8 +27,8 @@ func StoredSize(info fs.FileInfo) int64 {
 	return info.Size()
 }
 
-// severalNames identifies a file that has more than one name.
-func severalNames(info fs.FileInfo) (fileID, bool) {
+// hardLinkID identifies a file that has more than one name. It returns false for others.
+func hardLinkID(info fs.FileInfo) (fileID, bool) {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || stat.Nlink < 2 {
 		return fileID{}, false

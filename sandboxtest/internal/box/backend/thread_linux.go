@@ -19,15 +19,16 @@ func OnThread(f func() error) error {
 	return <-done
 }
 
-// UseUpThread calls f on an OS thread that is not used again. It is never the process's
-// first thread, which can't end, and whose namespaces /proc/self shows.
+// UseUpThread calls f on an OS thread that ends afterwards. It is never the process's first
+// thread, which can't end, and whose namespaces /proc/self shows.
 func UseUpThread(f func()) {
 	runtime.LockOSThread()
 	if unix.Gettid() != os.Getpid() {
 		f()
 		return // locked, so the thread ends
 	}
-	// While this goroutine holds the first thread, another goroutine gets another one.
+	// While this goroutine is locked to the first thread, a new goroutine runs on another
+	// one.
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -134,7 +135,7 @@ func OpenNamespace(kind string) (int, error) {
 	return fd, nil
 }
 
-// keptCapabilities are root's capabilities in a box: those that package managers, sudo
+// keptCapabilities are root's capabilities in a sandbox: those that package managers, sudo
 // and the tools for users need, and none that reaches the host's kernel or devices.
 var keptCapabilities = []uintptr{
 	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FSETID, unix.CAP_FOWNER, unix.CAP_NET_RAW, unix.CAP_SETGID,
@@ -155,7 +156,7 @@ func LimitCapabilities() error {
 		}
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil {
 			if err == unix.EINVAL {
-				return nil // beyond the last that this kernel knows
+				return nil // this kernel has no further capabilities
 			}
 			return fmt.Errorf("drop capability %d: %w", c, err)
 		}
@@ -163,7 +164,7 @@ func LimitCapabilities() error {
 	return nil
 }
 
-// ActAs gives the calling thread the box user's rights on files.
+// ActAs gives the calling thread the sandbox user's rights on files.
 func ActAs(uid, gid int, groups []uint32) error {
 	list := make([]uint32, 0, len(groups)+1)
 	list = append(list, uint32(gid))

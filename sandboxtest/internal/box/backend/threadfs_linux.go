@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ThreadFS is the file system of the calling thread, which is in the box, so that names
+// ThreadFS is the file system of the calling thread, which is in the sandbox, so that names
 // can't resolve to anything outside.
 type ThreadFS struct{}
 

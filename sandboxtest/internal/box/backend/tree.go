@@ -30,7 +30,7 @@ func MkdirAll(name string, mode fs.FileMode) error {
 	}
 	err := Mkdir(name, mode)
 	if info, statErr := os.Stat(name); errors.Is(err, fs.ErrExist) && statErr == nil && info.IsDir() {
-		return nil // another has made it
+		return nil // another process has created it
 	}
 	return err
 }
@@ -73,7 +73,7 @@ func DiskUsage(dir string) (int64, error) {
 		}
 		info, err := d.Info()
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // a last process of the box has just removed it
+			return nil // a last process of the sandbox has just removed it
 		}
 		if err == nil && info.Mode().IsRegular() {
 			size += StoredSize(info)

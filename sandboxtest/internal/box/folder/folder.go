@@ -19,7 +19,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
-// Backend runs boxes in folders.
+// Backend runs sandboxes in folders.
 type Backend struct {
 	Layers string // the directory of their trees
 	Guest  *Guest // nil where commands have the rights of this process
@@ -33,7 +33,7 @@ func (*Backend) Close() error    { return nil }
 func (f *Backend) NewMachine(id string, cfg backend.Config, dir string, layers []string) (backend.Machine, error) {
 	m := &machine{reaper: &f.reaper, guest: f.Guest, id: id, dir: dir, root: filepath.Join(dir, "r"), mounts: cfg.Mounts}
 	folders := append(cfg.AccountOrDefault().Dirs(), "/shared", "/tmp")
-	// It is opened at the first boot.
+	// Boot gives other users access.
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -56,29 +56,29 @@ type machine struct {
 	id, dir, root string
 	guest         *Guest
 	reaper        *backend.Reaper
-	left          leftovers
+	leftovers     leftovers
 	mounts        []backend.Mount
-	open          bool
+	opened        bool // the user of the commands can reach the folder
 }
 
 // Boot gives the folder to the user that runs the commands, and makes links to the drives
 // in it, for the commands. File operations of the API don't use the links; see rootFS.
 func (m *machine) Boot(context.Context) error {
-	if !m.open {
-		if err := m.hand(); err != nil {
+	if !m.opened {
+		if err := m.giveToGuest(); err != nil {
 			return err
 		}
-		m.open = true
+		m.opened = true
 	}
 	return m.guest.do(m.linkDrives)
 }
 
-// hand opens the folder to the user of the commands after everything in it belongs to
-// that user.
-func (m *machine) hand() error {
-	errs := []error{m.guest.own(m.root)}
+// giveToGuest makes the guest the owner of everything in the folder, and then lets the
+// guest enter it.
+func (m *machine) giveToGuest() error {
+	errs := []error{m.guest.giveTree(m.root)}
 	for _, mount := range m.mounts {
-		errs = append(errs, m.guest.own(mount.Dir))
+		errs = append(errs, m.guest.giveTree(mount.Dir))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (m *machine) unlinkDrives() error {
 	return errors.Join(errs...)
 }
 
-// ownPrefix returns the directory of the box at the start of s, or "".
+// ownPrefix returns the directory of the sandbox at the start of s, or "".
 func (m *machine) ownPrefix(s string) string {
 	for _, mount := range m.mounts {
 		if startsWithDir(s, mount.Path) {
@@ -124,7 +124,7 @@ func (m *machine) ownPrefix(s string) string {
 	return ownPrefix(s)
 }
 
-// real returns the host's name of a path in the box.
+// real returns the host's name of a path in the sandbox.
 func (m *machine) real(name string) string {
 	return filepath.Join(m.root, filepath.FromSlash(name))
 }
@@ -139,7 +139,7 @@ func (m *machine) translate(s string) string {
 	var out strings.Builder
 	for i := 0; i < len(s); {
 		if s[i] == '/' && (i == 0 || !isNameByte(s[i-1])) {
-			if strings.HasPrefix(s[i:], m.root) { // a program has found out the real name
+			if strings.HasPrefix(s[i:], m.root) { // a program has found out the host's name of it
 				out.WriteString(m.root)
 				i += len(m.root)
 				continue
@@ -202,9 +202,9 @@ func (m *machine) Launch(cmd *exec.Cmd, spec *backend.Spec) (backend.Running, er
 		return nil, err
 	}
 	backend.NewSession(cmd, spec.TTY != nil)
-	m.guest.become(cmd)
+	m.guest.setUser(cmd)
 	return backend.StartChild(startThread, cmd, func() error {
-		if err := keepPrivileges(); err != nil {
+		if err := forbidPrivileges(); err != nil {
 			return err
 		}
 		return backend.Start(cmd, spec.Path)
@@ -276,7 +276,7 @@ func (m *machine) OpenTerminal(size backend.Size, _ string) (*backend.Terminal, 
 	if err != nil {
 		return nil, err
 	}
-	if err := m.guest.ownTerminal(term); err != nil {
+	if err := m.guest.giveTerminal(term); err != nil {
 		return nil, errors.Join(err, term.Slave.Close(), term.Master.Close())
 	}
 	return term, nil
@@ -286,21 +286,21 @@ func (m *machine) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return backend.DialLoopback(ctx, port)
 }
 
-func (m *machine) Ended(pid int) { m.left.add(pid) }
+func (m *machine) Ended(pid int) { m.leftovers.add(pid) }
 
 func (m *machine) Disconnect() {}
 
 func (m *machine) Network() (in, out int64) { return 0, 0 }
 
 func (m *machine) Halt(commands []backend.Command) error {
-	// A machine stops at once: stop all processes first, so that none sees another one
-	// end.
+	// A real machine stops all processes at once. Stop them all before killing them, so
+	// that none sees another one end.
 	for _, sig := range []syscall.Signal{backend.StopSignal, syscall.SIGKILL} {
 		for _, p := range commands {
 			_ = p.SignalGroup(int(sig))
 		}
 	}
-	m.left.kill()
+	m.leftovers.kill()
 	m.reaper.Kill(m.id)
 	return nil
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// Guest is the user of boxes in folder mode if this process is root. Their commands, and
-// the machine's own work on their files, have the rights of nobody. A nil guest is this
-// process's own user.
+// Guest is the user nobody. If this process is root, sandboxes in folder mode have a Guest:
+// their commands, and the emulator's own work on their files, have its rights. A nil Guest
+// stands for the user of this process.
 type Guest struct{ uid, gid int }
 
 // HaveGuests says whether a process of root can temporarily act as another user.
@@ -37,27 +37,27 @@ func NewGuest() (*Guest, error) {
 		g = Guest{uid, gid}
 	}
 	if g.uid == 0 || g.gid == 0 {
-		return nil, errors.New("nobody is root here")
+		return nil, errors.New("the user nobody has the rights of root")
 	}
 	return &g, nil
 }
 
-// Enters checks whether commands of the guest can work in a directory. Whether this process
-// can start commands as the guest at all is checked once: a process takes longer than the
-// rest of a host's start.
+// Enters checks whether commands of the guest can work in a directory. It starts a command
+// as the guest only at its first call, because that takes longer than the rest of a host's
+// start.
 func (g *Guest) Enters(dir string) error {
 	if _, ok := startedGuests.Load(*g); !ok {
 		cmd := exec.Command("/bin/sh", "-c", ":")
 		cmd.Dir = "/"
 		backend.NewSession(cmd, false)
-		g.become(cmd)
+		g.setUser(cmd)
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("run commands as user %d: %w", g.uid, err)
 		}
 		startedGuests.Store(*g, nil)
 	}
 	err := g.do(func() error {
-		_, err := os.Stat(dir + "/.") // which needs the right to search dir, as a working directory does
+		_, err := os.Stat(dir + "/.") // like a working directory, this needs the right to search dir
 		return err
 	})
 	if err != nil {
@@ -66,11 +66,11 @@ func (g *Guest) Enters(dir string) error {
 	return nil
 }
 
-// startedGuests has the guests as whom this process has started a command.
+// startedGuests contains the guests for which this process has started a command.
 var startedGuests sync.Map
 
-// become makes a command run as the guest, after prepare.
-func (g *Guest) become(cmd *exec.Cmd) {
+// setUser makes a command run as the guest.
+func (g *Guest) setUser(cmd *exec.Cmd) {
 	if g != nil {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(g.uid), Gid: uint32(g.gid)}
 	}
@@ -84,25 +84,26 @@ func (g *Guest) do(f func() error) error {
 	return backend.AsUser(g.uid, g.gid, f)
 }
 
-// startThread runs the start of a command in folder mode on a thread that is not used
-// again, because the start changes the thread.
+// startThread calls a function that starts a command. It uses a thread that ends
+// afterwards, because the start changes the thread.
 var startThread = backend.UseUpThread
 
-// keepPrivileges keeps programs that the calling thread starts from becoming another
-// user, for example with the machine's sudo: commands in a folder must not change the
+// forbidPrivileges keeps programs that the calling thread starts from becoming another
+// user, for example with the machine's sudo. Commands in folder mode must not change the
 // machine.
-func keepPrivileges() error {
+func forbidPrivileges() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}
-	// A machine may allow neither. Folder mode promises neither.
+	// Ignore errors: the machine may forbid both calls, and folder mode promises neither.
 	_, _ = backend.SeparateThread(), backend.RefuseCalls()
 	return nil
 }
 
-// own gives the guest a tree that it can't reach yet: the guest could otherwise swap a
-// file, which would then be given away.
-func (g *Guest) own(tree string) error {
+// giveTree makes the guest the owner of a tree. The guest must not be able to reach the
+// tree yet. It could otherwise put another file in the place of one, and be given that
+// file.
+func (g *Guest) giveTree(tree string) error {
 	if g == nil {
 		return nil
 	}
@@ -122,8 +123,8 @@ func (g *Guest) own(tree string) error {
 	})
 }
 
-// ownTerminal lets the guest open a terminal by its name.
-func (g *Guest) ownTerminal(t *backend.Terminal) error {
+// giveTerminal lets the guest open a terminal by its name.
+func (g *Guest) giveTerminal(t *backend.Terminal) error {
 	if g == nil {
 		return nil
 	}

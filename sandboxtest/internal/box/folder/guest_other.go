@@ -23,13 +23,13 @@ func startThread(f func()) {
 	f()
 }
 
-func keepPrivileges() error { return nil }
+func forbidPrivileges() error { return nil }
 
 // NewGuest fails.
 func NewGuest() (*Guest, error) { return nil, errors.ErrUnsupported }
 
-func (*Guest) Enters(string) error                 { return nil }
-func (*Guest) become(*exec.Cmd)                    {}
-func (*Guest) do(f func() error) error             { return f() }
-func (*Guest) own(string) error                    { return nil }
-func (*Guest) ownTerminal(*backend.Terminal) error { return nil }
+func (*Guest) Enters(string) error                  { return nil }
+func (*Guest) setUser(*exec.Cmd)                    {}
+func (*Guest) do(f func() error) error              { return f() }
+func (*Guest) giveTree(string) error                { return nil }
+func (*Guest) giveTerminal(*backend.Terminal) error { return nil }

@@ -7,8 +7,9 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// leftovers are process groups that outlived their leader. Their processes need not have
-// the box's marker: the client's own programs start with "env -i".
+// leftovers are process groups that outlived their leader. Reaper may not find their
+// processes, because some have no marker: programs that the SDK starts in a sandbox begin
+// with "env -i".
 type leftovers struct {
 	mu     sync.Mutex
 	groups map[int]struct{}
@@ -31,7 +32,7 @@ func (l *leftovers) kill() {
 	defer l.mu.Unlock()
 	for pid := range l.groups {
 		if !backend.IsGone(pid) {
-			continue // a stranger that has this number now
+			continue // another process has this number now
 		}
 		_ = backend.SignalGroup(pid, syscall.SIGKILL)
 	}

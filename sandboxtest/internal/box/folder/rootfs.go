@@ -12,8 +12,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// rootFS presents a folder as the file system of a box, with the mounted drives. os.Root
-// keeps names and symlinks from leading out of either.
+// rootFS presents a folder as the file system of a sandbox, with the mounted drives.
+// os.Root keeps names and symlinks from leading out of either.
 type rootFS struct {
 	root   *os.Root
 	dir    string // the host's name of root, which programs find out
@@ -97,7 +97,7 @@ func (f rootFS) Chtimes(name string, mtime time.Time) error {
 	return root.Chtimes(name, mtime, mtime)
 }
 
-// Symlink makes the link relative: an absolute target is meant within the box, but the
+// Symlink makes the link relative: an absolute target is meant within the sandbox, but the
 // host's programs would resolve it outside.
 func (f rootFS) Symlink(target, name string) error {
 	if path.IsAbs(target) && ownPrefix(path.Clean(target)) != "" {

@@ -1,5 +1,5 @@
-// Package inside finds programs in a box, and reads files that programs of the box may
-// have replaced. It imports little, because package sudo starts this program for each
+// Package inside finds programs in a sandbox, and reads files that programs of the sandbox
+// may have replaced. It imports little, because package sudo starts this program for each
 // command, and Go initializes all imports of package sudo first.
 package inside
 

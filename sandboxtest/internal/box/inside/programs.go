@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// The user of a box, and its root.
+// The ID of a sandbox's user, and the name of root.
 const (
 	UserID   = 1000
 	RootUser = "root"

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// maxRead limits the size of a box's file that the emulator reads for itself.
+// maxRead limits the size of a sandbox's file that the emulator reads for itself.
 const maxRead = 1 << 20
 
-// ReadSystemFile reads a file of the thread's box that the emulator needs for itself,
-// such as /etc/group. A program of the box may have replaced it by an endless file or by
-// a pipe that nobody writes to.
+// ReadSystemFile reads a file of the thread's sandbox that the emulator needs for itself,
+// such as /etc/group. A program of the sandbox may have replaced it by an endless file or
+// by a pipe that nobody writes to.
 func ReadSystemFile(name string) ([]byte, error) {
 	file, err := OpenRegular(name, os.Stat, func(name string) (*os.File, error) {
 		return os.OpenFile(name, syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)

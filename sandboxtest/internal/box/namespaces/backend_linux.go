@@ -23,30 +23,30 @@ import (
 type Backend struct {
 	log    *slog.Logger
 	dir    string   // the store
-	mounts string   // the tmpfs below dir, seen by the threads only
-	hidden []string // of the machine, with dir in it
-	self   string   // this program, below mounts
+	mounts string   // a tmpfs below dir that only the threads see
+	hidden []string // directories of the machine that sandboxes don't see, including dir
+	self   string   // the name of this program below mounts
 	pool   *backend.Threads
-	lower  map[string]string // the lowest layers by the account's name, as boxes name them
-	extra  []string          // host directories to bind
+	lower  map[string]string // the lowest layers by the account's name, as in the mount option lowerdir
+	extra  []string          // directories of the host that are bound into sandboxes
 	homes  []home            // of the machine's users
-	TUN    bool              // boxes have networks that lead outside
+	TUN    bool              // each sandbox has its own network
 
-	rootless bool
-	callable bool   // boxes can make the calls of refusedCalls
-	trusted  []byte // see Options
-	// bundles maps the machine's lists of trusted authorities to the copies that a
-	// rootless box uses. bundle is one of these names.
+	rootless   bool
+	unfiltered bool   // this kernel can't refuse system calls; see backend.RefuseCalls
+	trusted    []byte // see Options.Trusted of package box
+	// bundles maps the machine's lists of trusted authorities to the copies that a rootless
+	// sandbox uses. bundle is one of these names.
 	bundles map[string]string
 	bundle  string
 
-	// The threads' namespaces, to return to.
+	// The threads' namespaces, to which they return.
 	mnt, net, uts, ipc int
 }
 
 // NewBackend returns a backend that works with the process's own rights. rootless means
-// that the process is root only of a user namespace without other users. tried says that
-// a box has run before.
+// that the process is root only of a user namespace without other users. tried is set if a
+// sandbox has run on this machine before.
 func NewBackend(dir string, log *slog.Logger, rootless bool, seen backend.Visible, tried bool) (*Backend, error) {
 	n := &Backend{
 		rootless: rootless, trusted: seen.Trusted, homes: homes(seen.HomeFolders), hidden: seen.Hidden, TUN: haveTUN(), log: log, dir: dir, mounts: filepath.Join(dir, "ns"), pool: backend.NewThreads(),
@@ -54,7 +54,7 @@ func NewBackend(dir string, log *slog.Logger, rootless bool, seen backend.Visibl
 		mnt:   -1, net: -1, uts: -1, ipc: -1,
 	}
 	refused := backend.OnThread(backend.RefuseCalls)
-	n.callable = refused != nil
+	n.unfiltered = refused != nil
 	err := n.pool.Add(n.setUp)
 	for range bootThreads - 1 {
 		if err == nil {
@@ -67,11 +67,11 @@ func NewBackend(dir string, log *slog.Logger, rootless bool, seen backend.Visibl
 	if err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
-	if n.callable {
+	if n.unfiltered {
 		log.Warn("sandboxes share the kernel's keyrings with this machine", "reason", refused)
 	}
 	if !n.TUN {
-		log.Info("there is no /dev/net/tun: boxes share the host's network unless it is denied")
+		log.Info("there is no /dev/net/tun: sandboxes share the host's network unless it is denied")
 	}
 	return n, nil
 }
@@ -85,27 +85,28 @@ const MaxLayers = 400
 
 func (n *Backend) MaxLayers() int { return MaxLayers }
 
-// separateThread separates the calling thread, and what it starts, from this process in
-// those respects that namespaces do not cover.
+// separateThread separates the calling thread, and programs that it starts, from this
+// process where namespaces don't.
 func (n *Backend) separateThread() error {
 	if err := backend.SeparateThread(); err != nil {
 		return err
 	}
-	// Without root all boxes already share a new session keyring: a user can't have many.
+	// Without root all sandboxes share the new session keyring of the agent, because a user
+	// can't have many.
 	if !n.rootless {
 		backend.NewSessionKeyring()
 	}
-	if n.callable {
+	if n.unfiltered {
 		return nil
 	}
 	return backend.RefuseCalls()
 }
 
-// bootThreads is the number of boxes that can start at the same time. They mostly wait
+// bootThreads is the number of sandboxes that can start at the same time. They mostly wait
 // for the kernel's grace periods.
 const bootThreads = 4
 
-// join adds one more thread.
+// join moves the calling thread into the backend's mount namespace.
 func (n *Backend) join() error {
 	if err := n.separateThread(); err != nil {
 		return err
@@ -192,7 +193,7 @@ func (n *Backend) setUpAsRoot() error {
 	}
 	for _, a := range backend.Accounts {
 		base := baseLayer{dir: filepath.Join(n.mounts, baseName(a)), owners: true}
-		err := errors.Join(base.build(n.hidden, n.homes, a), writeAccounts(base.name("/etc"), n.TUN, backend.SearchPath(), a), base.makeOwnRun(),
+		err := errors.Join(base.build(n.hidden, n.homes, a), writeAccounts(base.name("/etc"), n.TUN, backend.SearchPath(), a), base.makeRunDir(),
 			base.addSudo(backend.SearchPath(), sudo.Program), base.trust(n.trusted))
 		if err == nil {
 			err = n.chooseLower(a)
@@ -204,9 +205,9 @@ func (n *Backend) setUpAsRoot() error {
 	return nil
 }
 
-// chooseLower decides how boxes see the host's root. overlayfs refuses a lower layer
-// within another one, and if the layers are on the root file system, they are within "/".
-// A read-only overlay of the base over "/" is a separate file system, which contains no
+// chooseLower decides how sandboxes see the host's root. overlayfs refuses a lower layer
+// within another one, and if the layers are on the root file system, they are within "/". A
+// read-only overlay of the base over "/" is a separate file system, which contains no
 // layers. It uses one of the two levels to which overlays can be stacked, so it is used
 // only if necessary.
 func (n *Backend) chooseLower(a backend.Account) error {
@@ -214,7 +215,7 @@ func (n *Backend) chooseLower(a backend.Account) error {
 	if err := errors.Join(unix.Stat("/", &root), unix.Stat(n.dir, &store)); err != nil {
 		return err
 	}
-	// Boxes are mounted with the store's directory l as working directory.
+	// Sandboxes are mounted with the store's directory l as working directory.
 	if root.Dev != store.Dev {
 		n.lower[a.Name] = "../ns/" + baseName(a) + ":/"
 		return nil
@@ -228,8 +229,7 @@ func (n *Backend) chooseLower(a backend.Account) error {
 		data: "lowerdir=" + baseName(a) + ":/,redirect_dir=on"}.mount()
 }
 
-// try runs a box once. That shows best whether the kernel and the host's programs
-// suffice.
+// try runs a sandbox once, which is the best check of the kernel and the host's programs.
 func (n *Backend) try() error {
 	dir := filepath.Join(n.dir, "b", backend.NewID())
 	m := &Machine{backend: n, dir: dir, account: backend.RuntimeAccount}
@@ -256,7 +256,7 @@ func (n *Backend) NewMachine(_ string, cfg backend.Config, dir string, layers []
 	return n.MakeMachine(dir, layers, cfg)
 }
 
-// MakeMachine creates the machine of a box.
+// MakeMachine creates the machine of a sandbox.
 func (n *Backend) MakeMachine(dir string, layers []string, cfg backend.Config) (*Machine, error) {
 	m := &Machine{
 		backend: n, dir: dir, layers: layers, deny: cfg.DenyNetwork, hostname: cfg.Hostname, account: cfg.AccountOrDefault(), firewall: cfg.Firewall,

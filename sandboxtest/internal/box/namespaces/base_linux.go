@@ -29,8 +29,8 @@ func viewName(a backend.Account) string { return "view-" + a.Name }
 // be written.
 func etcName(a backend.Account) string { return "etc-" + a.Name }
 
-// baseLayer is the layer between the root that provides a box's programs and the box's
-// own files.
+// baseLayer is the layer between the root that provides a sandbox's programs and the
+// sandbox's own files.
 type baseLayer struct {
 	dir string
 	// owners says whether its files have owners other than this process's user.
@@ -46,9 +46,9 @@ func (b baseLayer) chown(name string, uid, gid int) error {
 	return os.Chown(b.name(name), uid, gid)
 }
 
-// build writes what a new box has in addition to the machine's root: its user, its own
-// directories, and covers over what belongs to the machine alone: home directories, and
-// the directories in hidden.
+// build writes the user and the own directories of a new sandbox. It also hides directories
+// of the machine's root that sandboxes must not see: the homes, and the directories in
+// hidden.
 func (b baseLayer) build(hidden []string, homes []home, account backend.Account) error {
 	type ownDir struct {
 		name   string
@@ -91,7 +91,7 @@ func (b baseLayer) build(hidden []string, homes []home, account backend.Account)
 			}
 		}
 	}
-	if err := b.openWayToPrograms(); err != nil {
+	if err := b.openPathDirs(); err != nil {
 		return err
 	}
 	var errs []error
@@ -104,9 +104,9 @@ func (b baseLayer) build(hidden []string, homes []home, account backend.Account)
 	return errors.Join(errs...)
 }
 
-// writeAccounts writes the files in etc that describe the box's users and network,
-// which hide the machine's. resolver says that the box has its own resolver. path is
-// the box's PATH.
+// writeAccounts writes the files in etc that describe the sandbox's users and network. They
+// hide the machine's files. resolver is set if the sandbox has its own resolver. path is
+// the sandbox's PATH.
 func writeAccounts(etc string, resolver bool, path string, account backend.Account) error {
 	name, shell := account.Name, backend.DefaultShell
 	if inside.CheckExecutable(shell) != nil {
@@ -116,7 +116,7 @@ func writeAccounts(etc string, resolver bool, path string, account backend.Accou
 	uid, gid := strconv.Itoa(backend.UserID), strconv.Itoa(backend.GroupID)
 	for _, file := range []struct {
 		name, id, entry string
-		root            string // for a tree that has none
+		root            string // the entry of root, if the machine's file has none
 		mode            fs.FileMode
 	}{
 		{"passwd", uid, user, "root:x:0:0::/root:" + shell, 0o644},
@@ -134,7 +134,7 @@ func writeAccounts(etc string, resolver bool, path string, account backend.Accou
 		for line := range strings.Lines(string(old)) {
 			fields := strings.Split(strings.TrimSpace(line), ":")
 			if len(fields) < 2 || fields[0] == name || file.id != "" && len(fields) > 2 && fields[2] == file.id {
-				continue // the host's own user of that name or number
+				continue // the host's user with that name or number
 			}
 			rooted = rooted || fields[0] == backend.RootUser
 			out.WriteString(strings.TrimSpace(line) + "\n")
@@ -167,8 +167,8 @@ func writeAccounts(etc string, resolver bool, path string, account backend.Accou
 	return writeFile(filepath.Join(sudoers, "90-"+name), rules, 0o440)
 }
 
-// resolvConf returns the host's file. If own is set, it names the box's own
-// resolver, which asks the host's.
+// resolvConf returns the host's file. If own is set, it names the sandbox's own resolver,
+// which asks the host's.
 func resolvConf(own bool) string {
 	data, _ := os.ReadFile("/etc/resolv.conf")
 	if !own {
@@ -191,9 +191,9 @@ func writeFile(name, text string, mode fs.FileMode) error {
 	return os.Chmod(name, mode)
 }
 
-// openWayToPrograms lets the box's user pass through directories that lead to programs
-// in PATH, even if the host forbids that, as for /root.
-func (b baseLayer) openWayToPrograms() error {
+// openPathDirs lets the sandbox's user pass through directories that lead to programs in
+// PATH, even if the host forbids that, as for /root.
+func (b baseLayer) openPathDirs() error {
 	for _, dir := range filepath.SplitList(backend.SearchPath()) {
 		dir, err := filepath.EvalSymlinks(dir)
 		if err != nil {
@@ -223,7 +223,7 @@ func (b baseLayer) copyDir(dir string, mode fs.FileMode) error {
 		return nil
 	}
 	if made, err := os.Lstat(name); err == nil {
-		mode |= made.Mode().Perm() // what was opened stays open
+		mode |= made.Mode().Perm() // keep permissions that were added before
 	} else if errors.Is(err, fs.ErrNotExist) {
 		parent := filepath.Dir(dir)
 		info, err := os.Lstat(parent)
@@ -247,7 +247,7 @@ func (b baseLayer) copyDir(dir string, mode fs.FileMode) error {
 	return errors.Join(b.chown(dir, int(st.Uid), int(st.Gid)), os.Chmod(name, mode))
 }
 
-// covered reports whether a directory of the machine is hidden.
+// covered reports whether the layer hides a directory of the machine.
 func (b baseLayer) covered(dir string) bool {
 	for at := dir; at != "/"; at = filepath.Dir(at) {
 		if _, err := unix.Getxattr(b.name(at), opaqueAttr, make([]byte, 1)); err == nil {
@@ -275,7 +275,7 @@ func (b baseLayer) cover(dir string) error {
 	}
 	err = unix.Mknod(b.name(dir), unix.S_IFCHR, 0)
 	if made, statErr := os.Lstat(b.name(dir)); errors.Is(err, fs.ErrExist) && statErr == nil && made.IsDir() {
-		return unix.Setxattr(b.name(dir), opaqueAttr, []byte("y"), 0) // something below it is covered, or of ours
+		return unix.Setxattr(b.name(dir), opaqueAttr, []byte("y"), 0) // the layer has something below it
 	}
 	return err
 }

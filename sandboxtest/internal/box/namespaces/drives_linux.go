@@ -26,8 +26,8 @@ func renewOverlays(mounts []backend.Mount) error {
 	return nil
 }
 
-// mountPointOf returns the mount that shows the mount's files at a point. The names of an
-// overlay are relative to the working directory wd, so that they need no escapes.
+// mountPointOf returns the mount that shows a drive's files at a mount point. The names of
+// an overlay are relative to the working directory wd, so that they need no escapes.
 func mountPointOf(m backend.Mount, point, wd, options string) (mountPoint, error) {
 	if m.Lower == "" {
 		return mountPoint{source: m.Dir, target: point, flags: unix.MS_BIND}, nil
@@ -44,13 +44,13 @@ func mountPointOf(m backend.Mount, point, wd, options string) (mountPoint, error
 	return mountPoint{source: "drive", target: point, kind: "overlay", data: data}, nil
 }
 
-// mountDrives mounts the box's drives in an assembled root that no process uses yet. The
-// options are those of overlays, and wd is the working directory.
+// mountDrives mounts the sandbox's drives in an assembled root that no process uses yet.
+// The options are those of overlays, and wd is the working directory.
 func mountDrives(root string, mounts []backend.Mount, wd, options string) error {
 	if len(mounts) == 0 {
 		return nil
 	}
-	// A link among the box's files must not lead the mount out of the box.
+	// A link among the sandbox's files must not lead the mount out of the sandbox.
 	inside, err := os.OpenRoot(root)
 	if err != nil {
 		return err

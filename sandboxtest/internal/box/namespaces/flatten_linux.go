@@ -16,16 +16,16 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// Each stop of a sandbox adds a layer, and the kernel stacks at most 500, so chains have
-// to be made shorter. This file merges a chain into a new layer, which shares the files
-// with the old ones by hard links. It follows the rules of the kernel's documentation of
+// Each stop of a sandbox adds a layer, and the kernel stacks at most 500, so chains have to
+// be made shorter. This file merges a chain into a new layer, which shares the files with
+// the old ones by hard links. It follows the rules of the kernel's documentation of
 // overlayfs. TestFlattenedChain compares the trees before and after.
 //
-// A copy of the mounted chain would not be a layer: it would lose which files of the
-// machine's root are deleted and which directories hide those below, and contain the
-// whole image. Other tools (containers/storage, overlayfs-tools) merge a layer in place
-// into the one below, which others may use. They require root, and support neither the
-// attributes of an unprivileged overlay nor a base that remains below.
+// A copy of the mounted chain would not be a layer. It would not record which files of the
+// machine's root are deleted and which directories hide those below, and it would contain
+// the whole root. Other tools (containers/storage, overlayfs-tools) change a layer: they
+// merge it into the one below, which other sandboxes may use. They require root, and
+// support neither the attributes of an unprivileged overlay nor a base that remains below.
 
 // merger merges a chain into one layer, without the base below all layers. It follows the
 // rules by which overlayfs looks up names.
@@ -35,15 +35,15 @@ type merger struct {
 	bases  []*merger
 }
 
-// place is a directory in one layer.
-type place struct {
+// layerDir is a directory in one layer.
+type layerDir struct {
 	layer int
 	path  string
 }
 
-// mergedDir is a directory of a chain.
+// mergedDir is a directory as the whole chain shows it.
 type mergedDir struct {
-	places []place // newest first
+	dirs []layerDir // newest first
 	// below is its directory in the base, or empty if there is none.
 	below string
 }
@@ -61,7 +61,7 @@ func (n *Backend) Flatten(chain []string, dir string) error {
 		return err
 	}
 	// Only the backend's threads see the bases.
-	return n.pool.Do(func() error { return m.merge(dir, mergedDir{places: m.roots(0), below: "/"}, nil) })
+	return n.pool.Do(func() error { return m.merge(dir, mergedDir{dirs: m.roots(0), below: "/"}, nil) })
 }
 
 // machineBases returns the bases of chains of layers over the machine's root.
@@ -76,22 +76,23 @@ func (n *Backend) machineBases(attrs string) (bases []*merger) {
 	return bases
 }
 
-// baseHas reports whether a base has a name, which a whiteout must then hide. The merge
-// omits other whiteouts: they would accumulate for every name that ever existed, and
-// overlayfs lists them in a directory that no other layer has.
+// baseHas reports whether a base has a name. If the chain has deleted such a name, the
+// merged layer needs a whiteout for it. Other whiteouts are omitted: they would accumulate
+// for every name that ever existed, and overlayfs would list them in a directory that no
+// other layer has.
 func (m *merger) baseHas(name string) (bool, error) {
 	for _, base := range m.bases {
-		found, isDir := mergedDir{places: base.roots(0)}, true
+		found, isDir := mergedDir{dirs: base.roots(0)}, true
 		for part := range strings.SplitSeq(strings.TrimPrefix(name, "/"), "/") {
 			if !isDir {
-				found.places = nil
+				found.dirs = nil
 			}
 			var err error
 			if found, isDir, err = base.lookUp(found, part); err != nil {
 				return false, err
 			}
 		}
-		if len(found.places) > 0 {
+		if len(found.dirs) > 0 {
 			return true, nil
 		}
 	}
@@ -99,21 +100,21 @@ func (m *merger) baseHas(name string) (bool, error) {
 }
 
 // roots returns the roots of the layers from index from on.
-func (m *merger) roots(from int) []place {
-	var list []place
+func (m *merger) roots(from int) []layerDir {
+	var list []layerDir
 	for i := from; i < len(m.layers); i++ {
-		list = append(list, place{i, "/"})
+		list = append(list, layerDir{i, "/"})
 	}
 	return list
 }
 
-func (m *merger) name(p place) string { return filepath.Join(m.layers[p.layer], p.path) }
+func (m *merger) name(p layerDir) string { return filepath.Join(m.layers[p.layer], p.path) }
 
 // merge fills the new directory to with the contents of d. It then sets d's attributes,
 // so that new files don't inherit them.
-func (m *merger) merge(to string, d mergedDir, notes map[string]string) error {
+func (m *merger) merge(to string, d mergedDir, overlayAttrs map[string]string) error {
 	seen := make(map[string]bool)
-	for _, p := range d.places {
+	for _, p := range d.dirs {
 		entries, err := os.ReadDir(m.name(p))
 		if err != nil {
 			return err
@@ -128,7 +129,7 @@ func (m *merger) merge(to string, d mergedDir, notes map[string]string) error {
 			}
 		}
 	}
-	return m.copyAttributes(m.name(d.places[0]), to, notes)
+	return m.copyAttributes(m.name(d.dirs[0]), to, overlayAttrs)
 }
 
 // entry creates d's entry with a name in the directory to.
@@ -138,9 +139,9 @@ func (m *merger) entry(to string, d mergedDir, name string) error {
 	switch {
 	case err != nil:
 		return err
-	case len(sub.places) == 0 && d.below == "": // nothing is left to hide
+	case len(sub.dirs) == 0 && d.below == "": // nothing is left to hide
 		return nil
-	case len(sub.places) == 0:
+	case len(sub.dirs) == 0:
 		has, err := m.baseHas(path.Join(d.below, name))
 		if err != nil || !has {
 			return err
@@ -149,27 +150,27 @@ func (m *merger) entry(to string, d mergedDir, name string) error {
 	case !isDir:
 		// Layers are never written to, so they can share files: the cost of a link does
 		// not depend on the size, and the file keeps all its attributes.
-		return os.Link(m.name(sub.places[0]), target)
+		return os.Link(m.name(sub.dirs[0]), target)
 	}
 	if err := os.Mkdir(target, 0o700); err != nil {
 		return err
 	}
-	notes := make(map[string]string)
+	overlayAttrs := make(map[string]string)
 	switch natural := path.Join(d.below, name); {
 	case d.below == "" && sub.below == "", d.below != "" && sub.below == natural:
 	case sub.below == "":
-		notes[m.attrs+"opaque"] = "y"
+		overlayAttrs[m.attrs+"opaque"] = "y"
 	default: // it was renamed
-		notes[m.attrs+"redirect"] = sub.below
+		overlayAttrs[m.attrs+"redirect"] = sub.below
 	}
-	return m.merge(target, sub, notes)
+	return m.merge(target, sub, overlayAttrs)
 }
 
-// lookUp finds a name in a directory: the places where it is a directory, or the one
-// place where it is something else. It finds nothing if the name was removed.
+// lookUp finds a name in a directory: in all layers where it is a directory, or in the one
+// layer where it is something else. It finds nothing if the name was removed.
 func (m *merger) lookUp(d mergedDir, name string) (found mergedDir, isDir bool, err error) {
 	q := query{names: []string{name}}
-	for rest := d.places; len(rest) > 0; {
+	for rest := d.dirs; len(rest) > 0; {
 		at := rest[0]
 		rest = rest[1:]
 		hit, err := m.lookIn(at, &q, isDir)
@@ -177,7 +178,7 @@ func (m *merger) lookUp(d mergedDir, name string) (found mergedDir, isDir bool, 
 			return mergedDir{}, false, err
 		}
 		if hit != nil {
-			found.places = append(found.places, place{at.layer, hit.path})
+			found.dirs = append(found.dirs, layerDir{at.layer, hit.path})
 			isDir = hit.isDir
 		}
 		if q.ended {
@@ -201,7 +202,7 @@ type query struct {
 	names    []string // from the directory on, or from the root
 	absolute bool
 	moved    bool // names are relative to the root of the next layer
-	ended    bool // nothing below counts
+	ended    bool // the layers below don't matter
 }
 
 type hit struct {
@@ -210,12 +211,12 @@ type hit struct {
 }
 
 // lookIn looks into one layer. Its directories may have other names in the layers below.
-func (m *merger) lookIn(at place, q *query, wantDir bool) (*hit, error) {
+func (m *merger) lookIn(at layerDir, q *query, wantDir bool) (*hit, error) {
 	names, dir := q.names, at.path
 	for i, name := range names {
 		left := names[i+1:]
 		dir = path.Join(dir, name)
-		full := m.name(place{at.layer, dir})
+		full := m.name(layerDir{at.layer, dir})
 		info, err := os.Lstat(full)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, nil
@@ -286,8 +287,8 @@ func getAttribute(name, attr string) (string, error) {
 }
 
 // copyAttributes copies the owner, the mode, the extended attributes and the times of a
-// directory, and sets overlayfs's attributes in notes.
-func (m *merger) copyAttributes(from, to string, notes map[string]string) error {
+// directory, and sets overlayfs's attributes in overlayAttrs.
+func (m *merger) copyAttributes(from, to string, overlayAttrs map[string]string) error {
 	info, err := os.Lstat(from)
 	if err != nil {
 		return err
@@ -303,8 +304,8 @@ func (m *merger) copyAttributes(from, to string, notes map[string]string) error 
 			return &fs.PathError{Op: "listxattr", Path: from, Err: err}
 		}
 		for attr := range strings.SplitSeq(string(list[:max(n, 0)]), "\x00") {
-			// Skip overlayfs's attributes, which are set from notes, except those of an
-			// overlay within the box.
+			// Skip overlayfs's attributes, which are set from overlayAttrs, except those of an
+			// overlay within the sandbox.
 			if attr == "" || strings.HasPrefix(attr, m.attrs) && !strings.HasPrefix(attr, m.attrs+"overlay.") {
 				continue
 			}
@@ -318,7 +319,7 @@ func (m *merger) copyAttributes(from, to string, notes map[string]string) error 
 		}
 		break
 	}
-	for attr, value := range notes {
+	for attr, value := range overlayAttrs {
 		if err := unix.Lsetxattr(to, attr, []byte(value), 0); err != nil {
 			return &fs.PathError{Op: "setxattr " + attr, Path: to, Err: err}
 		}

@@ -25,8 +25,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
-// Machine is a box with its own namespaces. Its first process only holds them. When it
-// dies, the kernel kills all others.
+// Machine is the machine of a sandbox, with its own namespaces. Its first process only
+// keeps them in existence. When that process dies, the kernel kills all others.
 type Machine struct {
 	backend  *Backend
 	dir      string
@@ -37,18 +37,18 @@ type Machine struct {
 	firewall *firewall.Firewall
 	mounts   []backend.Mount
 
-	mu   sync.Mutex
-	init *exec.Cmd
-	dead chan struct{} // closed when the first process is gone
-	net  *network
-	box  backend.Handle // pidfd of the first process
-	// Bytes that earlier boots of the box have transferred.
+	mu    sync.Mutex
+	init  *exec.Cmd
+	dead  chan struct{} // closed when the first process is gone
+	net   *network
+	pidfd backend.Handle // of the first process
+	// Bytes that earlier boots of the sandbox have transferred.
 	in, out int64
 }
 
-// initScript mounts /proc, which only a process of the box can do. Then it reaps orphans
-// forever: a waiting shell reaps every child, and it waits for a child that reads from a
-// pipe without data.
+// initScript mounts /proc, which only a process of the sandbox can do. Then it reaps
+// orphans forever: a waiting shell reaps every child, and it waits for a child that reads
+// from a pipe without data.
 const initScript = `mount -t proc -o nosuid,nodev,noexec proc "$1/proc" && echo ok || exit 1
 exec </dev/null >/dev/null 2>&1
 while :; do (read never <&3) & wait; done`
@@ -80,7 +80,7 @@ func (m *Machine) Boot(ctx context.Context) error {
 	err := m.backend.onBootThread(m.bootOnThread, m.dead)
 	if m.init != nil {
 		cmd, dead := m.init, m.dead
-		go backend.UseUpThread(func() { // a waiting thread would stay with the process
+		go backend.UseUpThread(func() { // the wait blocks a thread; let that thread end
 			defer close(dead)
 			_ = cmd.Wait()
 		})
@@ -91,12 +91,13 @@ func (m *Machine) Boot(ctx context.Context) error {
 	return err
 }
 
-// bootOnThread runs on one of the backend's threads, and restores it if possible.
+// bootOnThread boots the sandbox. It runs on one of the backend's threads, whose namespaces
+// it changes and, if possible, restores.
 func (m *Machine) bootOnThread() (err error) {
 	n := m.backend
 	defer func() {
 		if n.rootless {
-			return // the host's namespaces are another user's, the thread is not used again
+			return // the thread ends; it may not return to the host's namespaces
 		}
 		for _, ns := range []struct{ fd, kind int }{
 			{n.mnt, unix.CLONE_NEWNS}, {n.net, unix.CLONE_NEWNET}, {n.uts, unix.CLONE_NEWUTS}, {n.ipc, unix.CLONE_NEWIPC},
@@ -107,7 +108,7 @@ func (m *Machine) bootOnThread() (err error) {
 		}
 	}()
 	kinds := unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
-	leads := n.TUN && !m.deny
+	uplink := n.TUN && !m.deny
 	shared := !n.TUN && !m.deny
 	if !shared {
 		kinds |= unix.CLONE_NEWNET
@@ -115,10 +116,10 @@ func (m *Machine) bootOnThread() (err error) {
 	if err := unix.Unshare(kinds); err != nil {
 		return fmt.Errorf("unshare: %w", err)
 	}
-	if m.net, err = newNetwork(shared, leads); err != nil {
+	if m.net, err = newNetwork(shared, uplink); err != nil {
 		return err
 	}
-	if !n.rootless { // else for the host's process, which has the gate
+	if !n.rootless { // otherwise the host's process connects it, which has the firewall
 		m.net.start(n.log, m.firewall)
 	}
 	root, err := m.mountRoot()
@@ -136,13 +137,13 @@ func (m *Machine) bootOnThread() (err error) {
 	if err := m.setHostname(); err != nil {
 		return err
 	}
-	return keepProc()
+	return protectProc()
 }
 
-// keepProc keeps programs of a box, which may be root's, from changing the machine
-// through /proc: only the directories of processes are writable. Files that reveal other
-// boxes are empty.
-func keepProc() error {
+// protectProc keeps programs of a sandbox, even as root, from changing the machine through
+// /proc. Only the directories of processes stay writable. Files that reveal other sandboxes
+// become empty.
+func protectProc() error {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return err
@@ -166,7 +167,7 @@ func keepProc() error {
 	return nil
 }
 
-// mountRoot mounts the box's files and drives, and returns the root.
+// mountRoot mounts the sandbox's files and drives, and returns the root.
 func (m *Machine) mountRoot() (target string, err error) {
 	n := m.backend
 	layers := filepath.Join(n.dir, "l")
@@ -200,7 +201,7 @@ func (m *Machine) mountRoot() (target string, err error) {
 	return root.target, mountDrives(root.target, m.mounts, layers, root.options)
 }
 
-// setHostname sets the machine's name, and makes the name resolve to it.
+// setHostname sets the host name of the sandbox, and makes that name resolve to 127.0.0.1.
 func (m *Machine) setHostname() error {
 	name := strings.Map(func(r rune) rune {
 		if r == '-' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
@@ -245,8 +246,8 @@ func (m *Machine) startInit(root string) error {
 		Stdout: child, Stderr: child, ExtraFiles: []*os.File{never, silent},
 		SysProcAttr: &syscall.SysProcAttr{
 			Cloneflags: unix.CLONE_NEWPID,
-			Setsid:     true, // a Ctrl-C is not for it
-			// The thread lives as long as the host, so the box ends with this process,
+			Setsid:     true, // so that it gets no Ctrl-C
+			// The thread lives as long as the host, so the sandbox ends with this process,
 			// however it ends.
 			Pdeathsig: syscall.SIGKILL,
 			PidFD:     &pidfd,
@@ -259,28 +260,28 @@ func (m *Machine) startInit(root string) error {
 		return fmt.Errorf("start the first process: %w", err)
 	}
 	m.init = cmd
-	m.box.Set(pidfd)
+	m.pidfd.Set(pidfd)
 	_ = out.SetReadDeadline(time.Now().Add(30 * time.Second))
-	var said bytes.Buffer
-	for buf := make([]byte, 512); !strings.HasSuffix(said.String(), "ok\n"); {
+	var output bytes.Buffer
+	for buf := make([]byte, 512); !strings.HasSuffix(output.String(), "ok\n"); {
 		n, err := out.Read(buf)
-		said.Write(buf[:n])
+		output.Write(buf[:n])
 		if err != nil {
 			if err == io.EOF {
 				err = errors.New("it has ended")
 			}
-			return fmt.Errorf("start the first process: %w: %.200q", err, said.String())
+			return fmt.Errorf("start the first process: %w: %.200q", err, output.String())
 		}
 	}
 	return nil
 }
 
-// enter moves the calling thread into the box. The thread can't return.
+// enter moves the calling thread into the sandbox. The thread can't return.
 func (m *Machine) enter(kinds int) error {
 	if err := backend.SeparateThread(); err != nil {
 		return err
 	}
-	err := m.box.Use(func(fd int) error { return unix.Setns(fd, kinds) })
+	err := m.pidfd.Use(func(fd int) error { return unix.Setns(fd, kinds) })
 	switch {
 	case err == unix.ESRCH:
 		return backend.ErrStopped
@@ -290,7 +291,7 @@ func (m *Machine) enter(kinds int) error {
 	return nil
 }
 
-// namespaces are the box's own.
+// namespaces returns the kinds of namespaces that the sandbox does not share.
 func (m *Machine) namespaces() int {
 	kinds := unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
 	m.mu.Lock()
@@ -326,7 +327,7 @@ func (m *Machine) Launch(cmd *exec.Cmd, spec *backend.Spec) (backend.Running, er
 		switch {
 		case !m.backend.rootless:
 			cmd.SysProcAttr.Credential = m.credential(spec.User)
-		case spec.User == backend.RootUser: // which everybody is here
+		case spec.User == backend.RootUser: // the user of this thread
 		default:
 			asBoxUser(cmd, "/usr/bin/unshare")
 		}
@@ -334,7 +335,7 @@ func (m *Machine) Launch(cmd *exec.Cmd, spec *backend.Spec) (backend.Running, er
 	})
 }
 
-// trustedList returns the box's file of trusted authorities.
+// trustedList returns the sandbox's file of trusted authorities.
 func (m *Machine) trustedList() string {
 	if m.backend.rootless {
 		return m.backend.bundle
@@ -342,8 +343,8 @@ func (m *Machine) trustedList() string {
 	return bundleName
 }
 
-// credential returns a user of the box with the groups in the box's files. It runs inside
-// the box.
+// credential returns a user of the sandbox with the groups in the sandbox's files. It runs
+// inside the sandbox.
 func (m *Machine) credential(user string) *syscall.Credential {
 	if user == backend.RootUser {
 		return &syscall.Credential{Groups: []uint32{0}}
@@ -378,7 +379,8 @@ func (m *Machine) Extract(ctx context.Context, archive io.Reader, dir string) er
 	return m.files(func(f backend.FileSystem) error { return backend.Extract(ctx, f, archive, dir) })
 }
 
-// HandOver passes the outside connection to the host's process.
+// HandOver returns the files with which the host's process can connect the sandbox to the
+// outside.
 func (m *Machine) HandOver() ([]*os.File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -449,11 +451,11 @@ func (m *Machine) Halt([]backend.Command) error {
 func (m *Machine) shutDownLocked() error {
 	if m.init != nil {
 		_ = m.init.Process.Kill()
-		// It ends when all processes of the box have ended.
+		// The first process ends only once all others of the sandbox have ended.
 		<-m.dead
 		m.init = nil
 	}
-	err := m.box.Close()
+	err := m.pidfd.Close()
 	if m.net != nil {
 		in, out := m.net.nat.Transferred()
 		m.in, m.out = m.in+in, m.out+out

@@ -51,11 +51,11 @@ func bindReadOnly(source, target string) error {
 	return nil
 }
 
-// devices are those of a box.
+// devices are the devices in a sandbox.
 var devices = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
-// buildDev writes a /dev with the usual devices. All boxes share it read-only, which does
-// not prevent writing to the devices.
+// buildDev writes a /dev with the usual devices. All sandboxes share it read-only, which
+// does not prevent writing to the devices.
 func buildDev(dev string) error {
 	for _, node := range devices {
 		var st unix.Stat_t
@@ -123,12 +123,12 @@ func extraMounts(stateDir string) ([]string, error) {
 
 var unescapeMount = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// overlayOptions are the options of a box's root. volatile avoids a wait for the disk
-// when a box stops, and redirect_dir makes it possible to rename directories of lower
+// overlayOptions are the options of a sandbox's root. volatile avoids a wait for the disk
+// when a sandbox stops, and redirect_dir makes it possible to rename directories of lower
 // layers.
 const overlayOptions = "index=off,metacopy=off,volatile,redirect_dir=on"
 
-// rootSpec lists the parts of a box's root. The names of the layers are relative to the
+// rootSpec lists the parts of a sandbox's root. The names of the layers are relative to the
 // working directory.
 type rootSpec struct {
 	target      string
@@ -165,13 +165,13 @@ func (r *rootSpec) mount() error {
 		}
 	}
 	for _, name := range r.extra {
-		// The box may have removed the directory.
+		// The sandbox may have removed the directory.
 		if _, err := os.Lstat(r.target + name); err != nil {
 			continue
 		}
 		err := bindReadOnly(name, r.target+name)
 		if _, gone := os.Lstat(name); err != nil && errors.Is(gone, fs.ErrNotExist) {
-			continue // such as the home of a user who was removed
+			continue // removed meanwhile, such as the home of a former user
 		}
 		if err != nil {
 			return err

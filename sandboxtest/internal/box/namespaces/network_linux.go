@@ -15,31 +15,31 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/firewall"
 )
 
-// network is a box's network: loopback and, if there is a NAT, an interface that leads
-// outside through it.
+// network is a sandbox's network: loopback and, if it has an uplink, an interface that
+// leads outside through a NAT.
 type network struct {
-	ns     backend.Handle
-	shared bool // it's the host's
-	leads  bool // there is the interface that leads outside
-	way    *wayOut
-	nat    *firewall.NAT // which has taken the way over; nil where another process has it
+	ns        backend.Handle
+	shared    bool // it is the host's network
+	hasUplink bool
+	uplink    *uplink       // nil without an uplink, and once start or handOver has taken it
+	nat       *firewall.NAT // owns the uplink's files; nil if another process does
 }
 
-// wayOut has what a NAT needs. The interface disappears when device is closed.
-type wayOut struct {
+// uplink has the files that a NAT needs. The interface disappears when Device is closed.
+type uplink struct {
 	Device   *os.File
-	Listener net.Listener // inside the box's network
+	Listener net.Listener // inside the sandbox's network
 }
 
-func (w *wayOut) close() error {
-	if w == nil {
+func (u *uplink) close() error {
+	if u == nil {
 		return nil
 	}
-	return errors.Join(w.Device.Close(), w.Listener.Close())
+	return errors.Join(u.Device.Close(), u.Listener.Close())
 }
 
-// ReceiveWay makes a way of the files from handOver, and closes them.
-func ReceiveWay(files []*os.File) (*wayOut, error) {
+// ReceiveWay makes an uplink of the files from handOver. It takes ownership of them.
+func ReceiveWay(files []*os.File) (*uplink, error) {
 	if len(files) != 2 {
 		backend.CloseAll(files)
 		return nil, fmt.Errorf("%d files for a network instead of 2", len(files))
@@ -49,13 +49,13 @@ func ReceiveWay(files []*os.File) (*wayOut, error) {
 	if err != nil {
 		return nil, errors.Join(err, files[0].Close())
 	}
-	return &wayOut{files[0], listener}, nil
+	return &uplink{files[0], listener}, nil
 }
 
 const interfaceName = "eth0"
 
-// haveTUN reports whether boxes can have their own networks that lead outside. Otherwise
-// a box has the host's network or none.
+// haveTUN reports whether sandboxes can have their own networks that lead outside.
+// Otherwise a sandbox has the host's network or none.
 func haveTUN() bool {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -64,9 +64,9 @@ func haveTUN() bool {
 	return unix.Close(fd) == nil
 }
 
-// newNetwork sets up the network namespace of the calling thread, which is the
-// host's if shared is set. leads says that the network leads outside.
-func newNetwork(shared, leads bool) (*network, error) {
+// newNetwork sets up the network namespace of the calling thread. If shared is set, it is
+// the host's. If withUplink is set, the network gets an uplink.
+func newNetwork(shared, withUplink bool) (*network, error) {
 	ns, err := backend.OpenNamespace("net")
 	if err != nil {
 		return nil, err
@@ -79,18 +79,18 @@ func newNetwork(shared, leads bool) (*network, error) {
 	if err := switchOn("lo"); err != nil {
 		return nil, errors.Join(fmt.Errorf("network: %w", err), n.close())
 	}
-	if !leads {
+	if !withUplink {
 		return n, nil
 	}
-	if err := n.leadOutside(); err != nil {
+	if err := n.openUplink(); err != nil {
 		return nil, errors.Join(fmt.Errorf("network: %w", err), n.close())
 	}
 	return n, nil
 }
 
-// leadOutside makes the interface that leads outside. Next, call start or
+// openUplink creates the interface that leads outside. The caller then calls start or
 // handOver.
-func (n *network) leadOutside() error {
+func (n *network) openUplink() error {
 	device, err := openTUN(interfaceName)
 	if err != nil {
 		return err
@@ -102,29 +102,30 @@ func (n *network) leadOutside() error {
 	if err != nil {
 		return errors.Join(err, device.Close())
 	}
-	n.way, n.leads = &wayOut{device, listener}, true
+	n.uplink, n.hasUplink = &uplink{device, listener}, true
 	return addDefaultRoute()
 }
 
-// start connects the box to the outside from this process.
+// start connects the sandbox to the outside from this process.
 func (n *network) start(log *slog.Logger, f *firewall.Firewall) {
-	if n.way != nil {
-		n.nat, n.way = firewall.Connect(n.way.Device, n.way.Listener, f, log), nil
+	if n.uplink != nil {
+		n.nat, n.uplink = firewall.Connect(n.uplink.Device, n.uplink.Listener, f, log), nil
 	}
 }
 
-// handOver returns the way outside for another process, as files to send and close.
+// handOver returns the uplink for another process, as files. The caller sends and closes
+// them.
 func (n *network) handOver() ([]*os.File, error) {
-	if n.way == nil {
+	if n.uplink == nil {
 		return nil, nil
 	}
-	listener, err := n.way.Listener.(*net.TCPListener).File()
+	listener, err := n.uplink.Listener.(*net.TCPListener).File()
 	if err != nil {
 		return nil, err
 	}
-	files := []*os.File{n.way.Device, listener}
-	err = n.way.Listener.Close()
-	n.way = nil
+	files := []*os.File{n.uplink.Device, listener}
+	err = n.uplink.Listener.Close()
+	n.uplink = nil
 	if err != nil {
 		backend.CloseAll(files)
 		return nil, err
@@ -189,7 +190,7 @@ func configureInterface(name string) error {
 	return switchOn(name)
 }
 
-// switchOn switches an interface of the calling thread's network on.
+// switchOn brings up an interface of the calling thread's network.
 func switchOn(name string) error {
 	return withSocket(func(sock int) error {
 		req, err := unix.NewIfreq(name)
@@ -207,8 +208,8 @@ func switchOn(name string) error {
 	})
 }
 
-// inside runs f on a thread in the box's network. Sockets belong to the network in which
-// they were created, wherever they are used later.
+// inside runs f on a thread in the sandbox's network. Sockets belong to the network in
+// which they were created, wherever they are used later.
 func (n *network) inside(f func() error) error {
 	if n.shared {
 		return f()
@@ -226,7 +227,7 @@ func (n *network) dial(ctx context.Context, port int) (conn net.Conn, err error)
 		if !n.shared && onLoopbackOnly(port) {
 			return backend.ErrLoopbackOnly
 		}
-		if conn, err = backend.DialLoopback(ctx, port); err == nil || !n.leads {
+		if conn, err = backend.DialLoopback(ctx, port); err == nil || !n.hasUplink {
 			return err
 		}
 		// A server may listen only on the interface's address.
@@ -240,4 +241,4 @@ func (n *network) dial(ctx context.Context, port int) (conn net.Conn, err error)
 	return conn, err
 }
 
-func (n *network) close() error { return errors.Join(n.ns.Close(), n.way.close(), n.nat.Close()) }
+func (n *network) close() error { return errors.Join(n.ns.Close(), n.uplink.close(), n.nat.Close()) }

@@ -14,24 +14,25 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// Boxes see home directories of the machine as empty, except for the folders in PATH and
-// those that the caller shows: keys and logins are in too many places to list them all.
+// Sandboxes see home directories of the machine as empty, except for the folders in PATH
+// and those in Options.HomeFolders. Keys and logins are in too many places to list and hide
+// each.
 
 // besidePrograms are folders that programs need, next to the folder of the programs.
 var besidePrograms = []string{"include", "lib", "lib32", "lib64", "libexec", "share"}
 
-// home is a home directory. Boxes see only the shown parts.
+// home is a home directory. Sandboxes see only the shown parts.
 type home struct {
 	dir   string
 	shown []shownDir
 }
 
-// shownDir is a directory of the machine that boxes see, read-only, under a name in
-// a home.
+// shownDir is a directory of the machine that sandboxes see, read-only, under a name in a
+// home.
 type shownDir struct{ name, real string }
 
-// homes returns the home directories of this machine and the directories that its
-// environment uses instead. Each shows the folders, and those of PATH.
+// homes returns the home directories of this machine, and the directories that its
+// environment uses instead. In each, sandboxes see the given folders and those in PATH.
 func homes(folders []string) (list []home) {
 	dirs := []string{"/root"}
 	for _, variable := range []string{"XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"} {
@@ -53,7 +54,7 @@ func homes(folders []string) (list []home) {
 	}
 	slices.Sort(dirs)
 	for _, dir := range slices.Compact(dirs) {
-		if info, err := os.Stat(dir); dir == "" || ofSystem(dir) || err != nil || !info.IsDir() {
+		if info, err := os.Stat(dir); dir == "" || isSystemDir(dir) || err != nil || !info.IsDir() {
 			continue
 		}
 		shown := shownOf(dir, folders)
@@ -66,7 +67,7 @@ func homes(folders []string) (list []home) {
 	return list
 }
 
-// add shows in this home what another home shows.
+// add adds the shown parts of another home, which is the directory name in this one.
 func (h *home) add(name string, shown []shownDir) {
 	for _, s := range shown {
 		s.name = filepath.Join(name, s.name)
@@ -76,7 +77,8 @@ func (h *home) add(name string, shown []shownDir) {
 	}
 }
 
-// accountHome returns the home in the user database, whatever the environment says.
+// accountHome returns the user's home in the user database, which the environment does not
+// change.
 func accountHome() (string, error) {
 	u, err := user.Current()
 	if err != nil {
@@ -85,9 +87,9 @@ func accountHome() (string, error) {
 	return u.HomeDir, nil
 }
 
-// ofSystem reports whether a directory is a home only in name, as for daemons: all
-// programs need its contents, or a box has its own.
-func ofSystem(dir string) bool {
+// isSystemDir reports whether a directory is a home only in name, like that of a daemon.
+// Either all programs need its contents, or a sandbox has its own.
+func isSystemDir(dir string) bool {
 	for _, of := range []string{"/bin", "/etc", "/lib", "/lib32", "/lib64", "/nix", "/proc", "/sbin", "/sys", "/usr"} {
 		if isBelow(dir, of) || isBelow(of, dir) {
 			return true
@@ -96,7 +98,7 @@ func ofSystem(dir string) bool {
 	return slices.Contains(ownDirs, dir) || slices.Contains([]string{"/home", "/opt", "/var", "/var/lib"}, dir) || slices.Contains(filepath.SplitList(backend.SearchPath()), dir)
 }
 
-// shownOf returns the directories of a home that boxes see.
+// shownOf returns the directories of a home that sandboxes see.
 func shownOf(dir string, folders []string) (shown []shownDir) {
 	names := slices.Clone(folders)
 	for _, entry := range filepath.SplitList(backend.SearchPath()) {
@@ -144,8 +146,9 @@ func realPath(name string) string {
 	return real
 }
 
-// emptyHome hides a home in the layer. Boxes can write their own files there. What is
-// shown of the home is bound over directories of the layer.
+// emptyHome hides the contents of a home in the layer. Sandboxes can write their own files
+// there. The shown parts of the home are bound over directories that it creates in the
+// layer.
 func (b baseLayer) emptyHome(h home) error {
 	if b.covered(h.dir) {
 		return nil
@@ -165,11 +168,11 @@ func (b baseLayer) emptyHome(h home) error {
 	if err != nil {
 		return fmt.Errorf("hide %s: %w", h.dir, err)
 	}
-	return makePlaces(b.name(h.dir), h)
+	return makeMountPoints(b.name(h.dir), h)
 }
 
-// makePlaces creates the mount points for the shown parts of a home.
-func makePlaces(dir string, h home) error {
+// makeMountPoints creates the mount points for the shown parts of a home.
+func makeMountPoints(dir string, h home) error {
 	var errs []error
 	for _, s := range h.shown {
 		errs = append(errs, os.MkdirAll(filepath.Join(dir, s.name), 0o755))
@@ -177,15 +180,16 @@ func makePlaces(dir string, h home) error {
 	return errors.Join(errs...)
 }
 
-// emptyHomes creates the empty directories that are bound over homes. They hide the homes
-// in directories of the machine that are bound into a box's root, where layers can't.
+// emptyHomes creates empty directories that are bound over homes. They hide homes that are
+// in directories of the machine which are bound into a sandbox's root. A layer can't hide
+// those.
 func (n *Backend) emptyHomes() error {
 	for i, h := range n.homes {
-		if err := errors.Join(os.Mkdir(n.emptyOf(i), 0o755), makePlaces(n.emptyOf(i), h)); err != nil {
+		if err := errors.Join(os.Mkdir(n.emptyOf(i), 0o755), makeMountPoints(n.emptyOf(i), h)); err != nil {
 			return err
 		}
 	}
-	// What is mounted in a home is private, too.
+	// Don't bind file systems that are mounted in a home: they are private, too.
 	n.extra = slices.DeleteFunc(n.extra, func(dir string) bool {
 		return slices.ContainsFunc(n.homes, func(h home) bool {
 			return dir != h.dir && isBelow(dir, h.dir) && !slices.ContainsFunc(h.shown, func(s shownDir) bool { return isBelow(dir, s.real) })
@@ -196,15 +200,15 @@ func (n *Backend) emptyHomes() error {
 
 func (n *Backend) emptyOf(i int) string { return fmt.Sprintf("%s/home-%d", n.mounts, i) }
 
-// showHomes binds the shown parts of homes into a box's root. In the machine's directories
-// that are bound there, it hides homes and other private files.
+// showHomes binds the shown parts of homes into a sandbox's root. It also hides homes and
+// other private files in the machine's directories that are bound there.
 func (n *Backend) showHomes(root string) error {
 	inside, err := os.OpenRoot(root)
 	if err != nil {
 		return err
 	}
 	defer inside.Close()
-	// hide hides the parts of n.hidden in a directory that is bound to a name.
+	// hide hides the directories in n.hidden that are below dir, which is bound to name.
 	hide := func(dir, name string) (err error) {
 		for _, path := range n.hidden {
 			if isBelow(path, dir) {
@@ -229,14 +233,14 @@ func (n *Backend) showHomes(root string) error {
 	return errors.Join(errs...)
 }
 
-// bindInside binds a directory over another in a box's root, read-only, unless one of
-// them is missing. It does not follow a link of the box out of the root.
+// bindInside binds a directory over another in a sandbox's root, read-only, unless one of
+// them is missing. It does not follow a link of the sandbox out of the root.
 func bindInside(inside *os.Root, source, name string) error {
-	place, err := inside.OpenFile(backend.BelowRoot(name), unix.O_PATH|unix.O_DIRECTORY, 0)
+	point, err := inside.OpenFile(backend.BelowRoot(name), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
-		return nil // the box has removed or replaced it, or its user can't reach it
+		return nil // the sandbox has removed or replaced it, or its user can't reach it
 	}
-	defer place.Close()
+	defer point.Close()
 	tree, err := unix.OpenTree(unix.AT_FDCWD, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES) {
 		return nil
@@ -246,7 +250,7 @@ func bindInside(inside *os.Root, source, name string) error {
 	}
 	err = unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
 	if err == nil {
-		err = unix.MoveMount(tree, "", int(place.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+		err = unix.MoveMount(tree, "", int(point.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 	}
 	if err = errors.Join(err, unix.Close(tree)); err != nil {
 		return fmt.Errorf("show %s: %w", name, err)

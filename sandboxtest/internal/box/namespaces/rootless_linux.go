@@ -15,16 +15,16 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// Without the host's root there is one user, who owns everything in a box. That user is
-// root of the namespaces and, in another user namespace, the box's user. overlayfs can't
-// use "/" then, because other file systems are mounted in it. The host's directories are
-// bound read-only instead. The user could not write to them anyway.
+// Without the host's root there is one user, who owns everything in a sandbox. That user is
+// root of the namespaces and, in another user namespace, the sandbox's user. overlayfs
+// can't use "/" as a layer then, because other file systems are mounted in it. Instead, the
+// host's directories are bound read-only. The user could not write to them anyway.
 
 // rootlessOptions make overlayfs use attributes that a user without root can write.
 // Renaming a directory of a lower layer fails with EXDEV.
 const rootlessOptions = "index=off,metacopy=off,volatile,userxattr"
 
-// ownDirs are the directories of a box that do not come from the host. They include the
+// ownDirs are the directories of a sandbox that do not come from the host. They include the
 // usual mount points, so that drives can be mounted there.
 var ownDirs = []string{
 	"/dev", "/home" + "/" + backend.User, "/lost+found", "/media", "/mnt", "/proc", "/run", "/shared", "/srv", "/sys", "/tmp", "/var/lock", "/var/run", "/var/tmp", "/vercel",
@@ -44,7 +44,7 @@ func (n *Backend) setUpRootless() error {
 		base := baseLayer{dir: filepath.Join(n.mounts, baseName(a))}
 		extra, err := buildRootlessBase(base.dir, a)
 		if err == nil {
-			err = base.makeOwnRun()
+			err = base.makeRunDir()
 		}
 		if err == nil && len(n.trusted) > 0 {
 			err = os.WriteFile(base.name(trustedName), n.trusted, 0o644)
@@ -73,7 +73,7 @@ func (n *Backend) writeBundles() error {
 		}
 		old, err := os.ReadFile(target)
 		if err != nil {
-			continue // which the box's user can't read either
+			continue // the sandbox's user can't read it either
 		}
 		file := fmt.Sprintf("%s/trust-%d", n.mounts, len(n.bundles))
 		if err := writeFile(file, withAuthority(old, n.trusted), 0o644); err != nil {
@@ -87,11 +87,12 @@ func (n *Backend) writeBundles() error {
 	return nil
 }
 
-// showBundles replaces the machine's lists by those copies.
+// showBundles binds the copies that writeBundles has made over the machine's lists in a
+// sandbox's root.
 func (n *Backend) showBundles(root string) error {
 	for target, file := range n.bundles {
 		if info, err := os.Lstat(root + target); err != nil || !info.Mode().IsRegular() {
-			continue // in a directory that is the box's own
+			continue // the sandbox has its own directory there
 		}
 		if err := bindReadOnly(file, root+target); err != nil {
 			return err
@@ -100,8 +101,8 @@ func (n *Backend) showBundles(root string) error {
 	return nil
 }
 
-// buildRootlessBase writes what a box has in addition to the host's directories, and
-// returns those to show.
+// buildRootlessBase writes the sandbox's own directories, and returns the host's
+// directories to bind.
 func buildRootlessBase(base string, account backend.Account) (extra []string, err error) {
 	for _, dir := range append(account.Dirs(), "/dev", "/home", "/media", "/mnt", "/proc", "/run/lock", "/shared", "/srv", "/sys", "/tmp", "/var/tmp") {
 		if err := os.MkdirAll(base+dir, 0o755); err != nil {
@@ -162,12 +163,12 @@ func showDirs(base, parent string) (shown []string, err error) {
 	return shown, nil
 }
 
-// accountFiles replaces the host's files about users and names.
+// accountFiles binds the sandbox's files about users and names over the host's.
 func (n *Backend) accountFiles(root string, account backend.Account) error {
 	for _, name := range []string{"passwd", "group", "hosts", "hostname", "resolv.conf"} {
 		target := filepath.Join(root, "etc", name)
 		if info, err := os.Lstat(target); err != nil || !info.Mode().IsRegular() {
-			continue // as resolv.conf where it is a link into /run
+			continue // for example resolv.conf, if it is a link into /run
 		}
 		if err := bindReadOnly(filepath.Join(n.mounts, etcName(account), name), target); err != nil {
 			return err
@@ -177,10 +178,11 @@ func (n *Backend) accountFiles(root string, account backend.Account) error {
 }
 
 // asBoxUser makes a command run in a user namespace of its own, whose only user is the
-// box's. The namespace is a child of the one in which we are root, so the command has no
-// rights over the box. unshare is how to start the program of that name. It gets the
-// command's name, not its path, because it passes the same word as argv[0]; it finds the
-// command in PATH. The LD_ variables are set for the command alone, not for unshare.
+// sandbox's. The namespace is a child of the one in which we are root, so the command has
+// no rights over the sandbox. unshare contains the words that start the program of that
+// name. The program gets the command's name, not its path, because it passes the same word
+// as argv[0]. It finds the command in PATH. The LD_ variables are set for the command
+// alone, not for unshare.
 func asBoxUser(cmd *exec.Cmd, unshare ...string) {
 	var loader []string
 	cmd.Env = slices.DeleteFunc(slices.Clone(cmd.Env), func(v string) bool {

@@ -16,7 +16,7 @@ func TestStarter(t *testing.T) {
 	t.Parallel()
 	program, ok := starter("/bin/echo")
 	if !ok {
-		needs.Other(t, "not written for this machine")
+		needs.Other(t, "there is no starter for this architecture")
 	}
 	name := filepath.Join(t.TempDir(), "program")
 	// Start no other process in between: it would inherit the file open for writing, and

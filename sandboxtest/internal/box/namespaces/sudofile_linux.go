@@ -19,11 +19,11 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/sudo"
 )
 
-// Programs expect a sandbox's sudo to need no password, so a box needs a set-user-ID
-// program. If the host has sudo, boxes use it, but few containers have it. Other choices
-// don't work:
+// Programs expect a sandbox's sudo to need no password, so a sandbox needs a set-user-ID
+// program. If the host has sudo, sandboxes use it, but few containers have it. Other
+// choices don't work:
 //
-//   - This program can act as sudo. But a file that is bound into a box has the mode
+//   - This program can act as sudo. But a file that is bound into a sandbox has the mode
 //     that it has on the host, where it must not be set-user-ID. A set-user-ID copy
 //     would take tens of megabytes for each host directory.
 //   - A binary embedded in the source can't be reviewed, and the machine may have no
@@ -31,20 +31,20 @@ import (
 //
 // Therefore the set-user-ID program is some 60 bytes of machine code after the smallest
 // header that the kernel accepts. It only starts a command, with its own arguments and
-// environment. The command is this program, bound into the box, which then acts as sudo.
-// Each byte has its instruction next to it, and TestStarter runs the code. Machines of
-// other architectures have only the host's sudo.
+// environment. The command is this program, bound into the sandbox, which then acts as
+// sudo. Each byte has its instruction next to it, and TestStarter runs the code. Machines
+// of other architectures have only the host's sudo.
 
 // elfAddr is the address at which the starter is loaded.
 const elfAddr = 0x400000
 
-// starters write, for an architecture, a program that runs the words of a command followed
-// by the program's own arguments. It exits with 126 if that fails. offsets are the
-// positions of the words from the start of the code.
+// starters generate, for each architecture, the code of a program that runs a command: the
+// given words, followed by the program's own arguments. The program exits with 126 if that
+// fails. offsets are the positions of the words from the start of the code.
 //
 // The stack begins with the number of arguments, their addresses and a zero. The code
-// writes the addresses of the words in front of those of the arguments, over the first
-// one, so that they form one list.
+// writes the addresses of the words in front of those of the arguments, over the first one,
+// so that they form one list.
 var starters = map[string]struct {
 	machine elf.Machine
 	code    func(offsets []int) []byte
@@ -53,8 +53,8 @@ var starters = map[string]struct {
 	"arm64": {elf.EM_AARCH64, starterARM64},
 }
 
-// wordPlace returns where on the stack the address of one of n words is stored.
-func wordPlace(i, n int) int32 { return int32(8 - 8*(n-1-i)) }
+// wordOffset returns where on the stack the address of the i-th of n words is stored.
+func wordOffset(i, n int) int32 { return int32(8 - 8*(n-1-i)) }
 
 func starterAMD64(offsets []int) []byte {
 	code := []byte{
@@ -66,10 +66,10 @@ func starterAMD64(offsets []int) []byte {
 		code = append(code, 0x48, 0x8d, 0x05) // lea rax, [rip+…]
 		number(int32(offset - len(code) - 4))
 		code = append(code, 0x48, 0x89, 0x84, 0x24) // mov [rsp+…], rax
-		number(wordPlace(i, len(offsets)))
+		number(wordOffset(i, len(offsets)))
 	}
 	code = append(code, 0x48, 0x8d, 0xb4, 0x24) // lea rsi, [rsp+…]
-	number(wordPlace(0, len(offsets)))
+	number(wordOffset(0, len(offsets)))
 	return append(code,
 		0x48, 0x8b, 0x3e, // mov rdi, [rsi]
 		0xb8, unix.SYS_EXECVE&0xff, 0, 0, 0, // mov eax, 59
@@ -96,9 +96,9 @@ func starterARM64(offsets []int) []byte {
 	for i, offset := range offsets {
 		away := uint32(offset - len(code))
 		add(0x10000000|away&3<<29|away>>2&0x7ffff<<5, // adr x0, …
-			0xf80003e0|uint32(wordPlace(i, len(offsets)))&0x1ff<<12) // stur x0, [sp, #…]
+			0xf80003e0|uint32(wordOffset(i, len(offsets)))&0x1ff<<12) // stur x0, [sp, #…]
 	}
-	if first := wordPlace(0, len(offsets)); first < 0 {
+	if first := wordOffset(0, len(offsets)); first < 0 {
 		add(0xd10003e1 | uint32(-first)<<10) // sub x1, sp, #…
 	} else {
 		add(0x910003e1 | uint32(first)<<10) // add x1, sp, #…
@@ -146,8 +146,8 @@ func starter(words ...string) ([]byte, bool) {
 	return out.Bytes(), true
 }
 
-// bindSelf binds this program among the backend's mounts, for its boxes. If the program's
-// file no longer exists, boxes have no sudo.
+// bindSelf binds this program to n.self, from which it is bound into sandboxes. If the
+// program's file no longer exists, sandboxes have no sudo.
 func (n *Backend) bindSelf() error {
 	// Use the name, because the link leads to another mount namespace.
 	program, err := os.Readlink("/proc/self/exe")
@@ -159,18 +159,18 @@ func (n *Backend) bindSelf() error {
 		return err
 	}
 	if err := (mountPoint{source: program, target: n.self, flags: unix.MS_BIND}).mount(); err != nil {
-		n.log.Info("sandboxes have only the host's sudo", "error", err)
+		n.log.Info("sandboxes have only the host's sudo, if it has one", "error", err)
 	}
 	return nil
 }
 
-// addSudo adds sudo to a base layer where root finds it, unless the root has its own.
-// words are the first words of its command.
+// addSudo adds a program sudo to a base layer, unless the machine has its own. The program
+// starts a command that begins with words.
 func (b baseLayer) addSudo(path string, words ...string) error {
 	if slices.ContainsFunc(filepath.SplitList(path), func(dir string) bool { return inside.CheckExecutable(filepath.Join(dir, "sudo")) == nil }) {
 		return nil
 	}
-	name, err := b.missing(sudo.SystemName)
+	name, err := b.resolveMissing(sudo.SystemName)
 	if err != nil {
 		return err
 	}
@@ -189,8 +189,8 @@ func (b baseLayer) writeStarter(name string, mode fs.FileMode, words ...string) 
 	return errors.Join(os.WriteFile(b.name(name), program, 0o600), os.Chmod(b.name(name), mode))
 }
 
-// makeOwnRun creates the emulator's directory in a base layer.
-func (b baseLayer) makeOwnRun() error {
+// makeRunDir creates sudo.RunDir, the emulator's directory, in a base layer.
+func (b baseLayer) makeRunDir() error {
 	err := errors.Join(os.MkdirAll(b.name(sudo.BinDir), 0o755), os.WriteFile(b.name(sudo.Program), nil, 0o755), writeFile(b.name(sudo.PathFile), backend.SearchPath(), 0o644))
 	for _, name := range append([]string{"sudo"}, sudo.UserTools...) {
 		err = errors.Join(err, os.Symlink(sudo.Program, b.name(sudo.BinDir+"/"+name)))
@@ -198,7 +198,8 @@ func (b baseLayer) makeOwnRun() error {
 	return err
 }
 
-// showSelf binds this program into a box, unless the box has removed the mount point.
+// showSelf binds this program into a sandbox, unless the sandbox has removed the mount
+// point.
 func (n *Backend) showSelf(root string) error {
 	target := root + sudo.Program
 	if info, err := os.Lstat(target); err != nil || !info.Mode().IsRegular() {

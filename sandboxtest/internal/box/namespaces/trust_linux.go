@@ -17,7 +17,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/sudo"
 )
 
-// trustedName is the file with the authority's certificate in a box. Most programs read
+// trustedName is the file with the authority's certificate in a sandbox. Most programs read
 // the file bundleName.
 const (
 	trustedName = sudo.RunDir + "/ca.pem"
@@ -34,8 +34,8 @@ var bundles = []string{
 	"/etc/ssl/ca-bundle.pem", "/etc/pki/tls/cacert.pem", "/etc/ssl/cert.pem",
 }
 
-// trustEnv returns variables that make programs with their own list trust the authority
-// in the box's list.
+// trustEnv returns variables for programs that have their own list of authorities. They
+// make these programs use the authority in the sandbox's list.
 func trustEnv(list string) []string {
 	return []string{"NODE_EXTRA_CA_CERTS=" + trustedName, "SSL_CERT_FILE=" + list, "REQUESTS_CA_BUNDLE=" + list}
 }
@@ -57,7 +57,7 @@ func (b baseLayer) trust(authority []byte) error {
 	for _, name := range bundles {
 		target, err := filepath.EvalSymlinks(name)
 		if errors.Is(err, fs.ErrNotExist) && name == bundleName {
-			target, err = b.missing(name)
+			target, err = b.resolveMissing(name)
 		}
 		if err != nil || done[target] {
 			continue
@@ -76,7 +76,7 @@ func (b baseLayer) trust(authority []byte) error {
 		return err
 	}
 	for _, name := range []string{filepath.Join(filepath.Dir(bundleName), name), anchorName} {
-		name, err := b.missing(name)
+		name, err := b.resolveMissing(name)
 		if err != nil {
 			return err
 		}
@@ -87,19 +87,20 @@ func (b baseLayer) trust(authority []byte) error {
 	return nil
 }
 
-// missing returns the path of a missing file, with the links in its directories resolved.
-func (b baseLayer) missing(name string) (string, error) {
+// resolveMissing returns the path of a missing file, with the links in its directories
+// resolved.
+func (b baseLayer) resolveMissing(name string) (string, error) {
 	dir, base := filepath.Split(name)
 	dir = filepath.Clean(dir)
 	found, err := filepath.EvalSymlinks(dir)
 	if errors.Is(err, fs.ErrNotExist) && dir != "/" {
-		found, err = b.missing(dir)
+		found, err = b.resolveMissing(dir)
 	}
 	return filepath.Join(found, base), err
 }
 
-// writeIn writes a file. If the root has the file's directory, its other files stay
-// visible.
+// writeIn writes a file in the base layer. If the machine's root has the file's directory,
+// the directory's other files stay visible.
 func (b baseLayer) writeIn(name, text string) error {
 	if err := b.makeDir(filepath.Dir(name)); err != nil {
 		return err
@@ -107,8 +108,8 @@ func (b baseLayer) writeIn(name, text string) error {
 	return writeFile(b.name(name), text, 0o644)
 }
 
-// makeDir creates a directory, not a link, in the base layer. If the root has the
-// directory too, its files stay visible.
+// makeDir creates a directory, not a link, in the base layer. If the machine's root has the
+// directory, too, its files stay visible.
 func (b baseLayer) makeDir(dir string) error {
 	if dir == "/" {
 		return nil

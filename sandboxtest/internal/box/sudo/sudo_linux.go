@@ -15,23 +15,23 @@ import (
 )
 
 // Every sandbox has sudo, but not every host. If the host has none, this program acts as
-// sudo: it is bound into each box at Program, and the sudo that programs find starts it
+// sudo: it is bound into each sandbox at Program, and the sudo that programs find starts it
 // with the rights of root.
 
 const (
-	// RunDir is the emulator's directory in a box.
+	// RunDir is the emulator's directory in a sandbox.
 	RunDir = "/run/sandbox"
-	// Program is this program in a box.
+	// Program is this program in a sandbox.
 	Program = RunDir + "/sudo"
 	// PathFile contains the PATH of commands that sudo runs.
 	PathFile = RunDir + "/path"
-	// SystemName is where root finds sudo. BinDir contains sudo in boxes that have only
+	// SystemName is where root finds sudo. BinDir contains sudo in sandboxes that have only
 	// one user and can't write to /usr.
 	SystemName = "/usr/bin/sudo"
 	BinDir     = RunDir + "/bin"
 )
 
-// UserTools are the programs that need several users. In a box with only one user, this
+// UserTools are the programs that need several users. In a sandbox with only one user, this
 // program replaces them, because the machine's would only report that they can't lock a
 // file.
 var UserTools = []string{"useradd", "userdel", "usermod", "groupadd", "groupdel", "groupmod", "gpasswd", "chpasswd", "adduser", "deluser", "addgroup", "delgroup"}
@@ -99,7 +99,7 @@ func sudo(args, env []string) error {
 
 // sudoOptions are the options that SDKs and official tools use.
 type sudoOptions struct {
-	user     string // to become; empty is root
+	user     string // the target; empty means root
 	login    bool
 	keepAll  bool
 	keep     []string // names of variables
@@ -167,7 +167,7 @@ func parseSudo(args []string) (*sudoOptions, error) {
 
 func (o *sudoOptions) flag(name string) error {
 	switch name {
-	case "-n", "--non-interactive": // no password is asked for
+	case "-n", "--non-interactive": // sudo never asks for a password
 	case "-E":
 		o.keepAll = true
 	case "-H", "--set-home":
@@ -214,7 +214,7 @@ func (o *sudoOptions) environment(caller, target passwdEntry, env []string) []st
 	for _, kv := range env {
 		key, _, _ := strings.Cut(kv, "=")
 		switch {
-		case slices.Contains(o.keep, key): // what is asked for by name wins over what is set
+		case slices.Contains(o.keep, key): // a variable that is requested by name overrides the target's own
 			named = append(named, kv)
 		case o.keepAll, slices.Contains(keptVariables, key), strings.HasPrefix(key, "LC_"):
 			kept = append(kept, kv)
