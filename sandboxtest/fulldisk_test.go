@@ -44,13 +44,13 @@ func TestFullDisk(t *testing.T) {
 	require.NoError(t, err)
 
 	out := v.stream(sess, "seq 1 200000")
-	assert.Contains(t, out, `"stream":"error"`, "the output is not whole")
+	assert.Contains(t, out, `"stream":"error"`, "the output is incomplete, and the stream says so")
 	assert.Contains(t, out, "no space left")
 
 	for _, path := range []string{"/snapshot", "/stop"} {
 		err := v.try("POST", session(sess)+path, obj{}, new(wire.StopResponse))
 		require.ErrorContains(t, err, ": 507 ", path)
-		require.ErrorContains(t, err, "runs on with its files", path)
+		require.ErrorContains(t, err, "continues with its files", path)
 		text, err := v.sh(sess, "cat file")
 		require.NoError(t, err)
 		assert.Equal(t, "precious", text)
@@ -69,7 +69,7 @@ func TestFullDisk(t *testing.T) {
 				return
 			}
 		}
-		t.Error("all changes found room")
+		t.Error("no change fails on a full disk")
 	}
 	refused("PATCH", func(attempt int) (string, obj) { return "/v2/sandboxes/one", obj{"timeout": 600_000 + attempt} })
 	refused("POST", func(attempt int) (string, obj) {

@@ -15,10 +15,10 @@ type Clock struct {
 	mu     sync.Mutex
 	now    func() time.Time // the machine's
 	offset time.Duration
-	timers []*timer // the next first
-	wake   *time.Timer
+	timers []*timer    // the earliest first
+	wake   *time.Timer // of the machine, for the earliest timer
 	closed bool
-	fires  sync.WaitGroup
+	fires  sync.WaitGroup // the timers that are running
 }
 
 // timer is a function that the clock calls at a time.
@@ -110,7 +110,8 @@ func (c *Clock) armLocked() {
 	c.wake = time.AfterFunc(max(0, c.timers[0].at.Sub(c.nowLocked())), c.fire)
 }
 
-// fire runs the due timers concurrently: a slow stop does not delay others.
+// fire runs the due timers concurrently, so that a slow stop of one session does not delay
+// others.
 func (c *Clock) fire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +121,7 @@ func (c *Clock) fire() {
 	c.armLocked()
 }
 
-// Close drops the timers and waits for the running ones.
+// Close keeps further timers from running, and waits for the running ones.
 func (c *Clock) Close() {
 	c.mu.Lock()
 	c.closed = true

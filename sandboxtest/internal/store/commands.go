@@ -33,10 +33,10 @@ type Command struct {
 	exitCode *int
 	duration time.Duration
 	timeout  *timer
-	// waited says that a client has waited for the end. Until then the end is not
-	// reported to anybody.
+	// waited is set when a client has waited for the end. Until then the API shows no
+	// client that the command has ended.
 	waited bool
-	// cut says that the end of the session has ended the command.
+	// cut is set if the end of the session has ended the command.
 	cut bool
 	// signalled is when the command last received a signal, by the machine's clock.
 	signalled time.Time
@@ -58,7 +58,7 @@ func (cmd *Command) Report() wire.Command {
 	return cmd.Describe()
 }
 
-// Describe returns what clients may know about the command.
+// Describe returns the command as the API shows it.
 func (cmd *Command) Describe() wire.Command {
 	cmd.mu.Lock()
 	defer cmd.mu.Unlock()
@@ -125,10 +125,10 @@ func (sess *Session) Command(ctx context.Context, id string) (*Command, error) {
 	return nil, reply.ErrCommandNotFound
 }
 
-// takeID reserves an ID for a command that is about to start, or generates one. If
-// another command is about to start with the ID, takeID waits, so that a client that is
-// told of a conflict finds the command.
-func (sess *Session) takeID(ctx context.Context, id string) (string, error) {
+// reserveID reserves an ID for a command that is about to start. If id is empty, it
+// generates one. If another command is about to start with the ID, reserveID waits for that
+// start. A client that gets a conflict can then find the other command.
+func (sess *Session) reserveID(ctx context.Context, id string) (string, error) {
 	if id == "" {
 		id = newCommandID()
 	}
@@ -155,8 +155,9 @@ func (sess *Session) takeID(ctx context.Context, id string) (string, error) {
 	}
 }
 
-// settleID reports that the command with a reserved ID has started, or releases the ID.
-func (sess *Session) settleID(id string) {
+// endReservation ends the reservation of an ID. If no command has started with the ID, it
+// becomes free. Goroutines that wait for the outcome are woken.
+func (sess *Session) endReservation(id string) {
 	st := sess.sb.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -166,7 +167,7 @@ func (sess *Session) settleID(id string) {
 	sess.wakeLocked()
 }
 
-// Ended is closed when the command has ended.
+// Ended returns a channel that is closed when the command has ended.
 func (cmd *Command) Ended() <-chan struct{} { return cmd.done }
 
 // CopyLog copies the output to w, until it ends.

@@ -27,13 +27,13 @@ type drive struct {
 	rec driveRecord
 	// attached is the session that has mounted it to read and write.
 	attached *Session
-	// busy counts the readers that are about to start: forks and sessions.
-	busy int
-	// making is set for a fork until its files exist.
-	making bool
+	// readers counts the forks and the starting sessions that are reading its files.
+	readers int
+	// copying is set for a fork until its files exist.
+	copying bool
 }
 
-func (d *drive) wireLocked() wire.Drive {
+func (d *drive) describeLocked() wire.Drive {
 	w := wire.Drive{
 		ID: d.rec.ID, Name: d.rec.Key.Name, ProjectID: d.rec.Key.Project, Region: d.rec.Region, MaxSizeBytes: d.rec.MaxSize,
 		CreatedAt: wire.At(d.rec.CreatedAt), UpdatedAt: wire.At(d.rec.UpdatedAt), ParentDriveID: d.rec.Parent, RootDriveID: d.rec.Root,
@@ -48,7 +48,7 @@ func driveNotFound(name string) *reply.Error {
 	return reply.NotFound("Drive '%.100s' not found.", name)
 }
 
-func driveInMaking(d *drive) *reply.Error {
+func driveNotReady(d *drive) *reply.Error {
 	return reply.Fail(http.StatusConflict, "conflict", "The drive '%s' is still being made.", d.rec.Key.Name)
 }
 
@@ -97,8 +97,8 @@ func (sess *Session) attach(mounts map[string]wire.Mount) ([]backend.Mount, erro
 		switch {
 		case d == nil:
 			err = driveNotFound(m.Drive)
-		case d.making:
-			err = driveInMaking(d)
+		case d.copying:
+			err = driveNotReady(d)
 		case m.Mode == MountReadWrite && d.attached != nil:
 			err = reply.Fail(http.StatusConflict, "conflict", "The drive '%s' is attached to the sandbox '%s'.", d.rec.Key.Name, d.attached.sb.rec.Key.Name)
 		}
@@ -110,26 +110,26 @@ func (sess *Session) attach(mounts map[string]wire.Mount) ([]backend.Mount, erro
 			d.attached = sess
 			sess.drives = append(sess.drives, d)
 		}
-		d.busy++ // until the machine has hold of its files
-		sess.taking = append(sess.taking, d)
+		d.readers++ // until the machine has mounted it
+		sess.mounting = append(sess.mounting, d)
 		out = append(out, backend.Mount{Path: p, Drive: d.rec.ID, Keep: m.Mode == MountReadWrite})
 	}
 	return out, nil
 }
 
-// haveTaken records that the session's machine holds what it needs.
-func (sess *Session) haveTaken() {
+// endMounting records that the session's machine has mounted its drives.
+func (sess *Session) endMounting() {
 	st := sess.sb.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	sess.haveTakenLocked()
+	sess.endMountingLocked()
 }
 
-func (sess *Session) haveTakenLocked() {
-	for _, d := range sess.taking {
-		d.busy--
+func (sess *Session) endMountingLocked() {
+	for _, d := range sess.mounting {
+		d.readers--
 	}
-	sess.taking = nil
+	sess.mounting = nil
 }
 
 // detach releases the session's drives.
@@ -141,7 +141,7 @@ func (sess *Session) detach() {
 }
 
 func (sess *Session) detachLocked() {
-	sess.haveTakenLocked()
+	sess.endMountingLocked()
 	for _, d := range sess.drives {
 		d.attached = nil
 	}
@@ -157,7 +157,7 @@ func (st *Store) GetOrCreateDrive(key Key, region string, size *int64) (w wire.D
 		if region != "" && region != d.rec.Region || size != nil && *size != d.rec.MaxSize {
 			return w, false, reply.Fail(http.StatusConflict, "conflict", "A drive with the name '%s' already exists with another region or size.", key.Name)
 		}
-		return d.wireLocked(), false, nil
+		return d.describeLocked(), false, nil
 	}
 	d := st.newDrive(key, cmp.Or(region, defaultRegion), defaultDriveSize)
 	if size != nil {
@@ -168,7 +168,7 @@ func (st *Store) GetOrCreateDrive(key Key, region string, size *int64) (w wire.D
 	}
 	st.drives[d.rec.Key] = d
 	st.changedLocked()
-	return d.wireLocked(), true, nil
+	return d.describeLocked(), true, nil
 }
 
 func (st *Store) newDrive(key Key, region string, size int64) *drive {
@@ -184,7 +184,7 @@ func (st *Store) Drive(project, nameOrID string) (w wire.Drive, err error) {
 	if d == nil {
 		return w, driveNotFound(nameOrID)
 	}
-	return d.wireLocked(), nil
+	return d.describeLocked(), nil
 }
 
 // ListDrives returns the drives of a project, or of all if it is empty.
@@ -194,7 +194,7 @@ func (st *Store) ListDrives(project string) []wire.Drive {
 	items := []wire.Drive{}
 	for key, d := range st.drives {
 		if project == "" || key.Project == project {
-			items = append(items, d.wireLocked())
+			items = append(items, d.describeLocked())
 		}
 	}
 	return items
@@ -202,32 +202,32 @@ func (st *Store) ListDrives(project string) []wire.Drive {
 
 // DeleteDrive deletes an unused drive.
 func (st *Store) DeleteDrive(project, nameOrID string) (w wire.Drive, err error) {
-	d, err := st.takeDrive(project, nameOrID)
+	d, err := st.removeDrive(project, nameOrID)
 	if err != nil {
 		return w, err
 	}
-	_ = st.Flush() // the response reports a failure
+	_ = st.Flush() // it logs a failure; the handler saves again before it responds
 	return d, nil
 }
 
-// takeDrive removes an unused drive from the store.
-func (st *Store) takeDrive(project, nameOrID string) (w wire.Drive, err error) {
+// removeDrive removes an unused drive from the store, and its files with the next save.
+func (st *Store) removeDrive(project, nameOrID string) (w wire.Drive, err error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	d := st.findDriveLocked(project, nameOrID)
 	switch {
 	case d == nil:
 		return w, driveNotFound(nameOrID)
-	case d.making:
-		return w, driveInMaking(d)
-	case d.busy > 0 && d.attached == nil:
+	case d.copying:
+		return w, driveNotReady(d)
+	case d.readers > 0 && d.attached == nil:
 		return w, reply.Fail(http.StatusConflict, "conflict", "The drive '%s' is being read, by a fork or a sandbox that starts.", d.rec.Key.Name)
 	case d.attached != nil:
 		return w, reply.Fail(http.StatusConflict, "conflict", "The drive '%s' is attached to a sandbox.", d.rec.Key.Name)
 	}
-	w = d.wireLocked()
+	w = d.describeLocked()
 	delete(st.drives, d.rec.Key)
-	st.saver.doomed = append(st.saver.doomed, func() error { return st.Host.RemoveDrive(d.rec.ID) })
+	st.saver.removals = append(st.saver.removals, func() error { return st.Host.RemoveDrive(d.rec.ID) })
 	st.changedLocked()
 	return w, nil
 }
@@ -240,26 +240,26 @@ func (st *Store) ForkDrive(ctx context.Context, nameOrID string, key Key) (w wir
 	case source == nil:
 		st.mu.Unlock()
 		return w, driveNotFound(nameOrID)
-	case source.making:
+	case source.copying:
 		st.mu.Unlock()
-		return w, driveInMaking(source)
+		return w, driveNotReady(source)
 	case st.drives[key] != nil:
 		st.mu.Unlock()
 		return w, reply.Fail(http.StatusConflict, "conflict", "A drive with the name '%s' already exists.", key.Name)
 	}
 	d := st.newDrive(key, source.rec.Region, source.rec.MaxSize)
-	d.making, d.rec.Parent, d.rec.Root = true, source.rec.ID, cmp.Or(source.rec.Root, source.rec.ID)
-	source.busy++
+	d.copying, d.rec.Parent, d.rec.Root = true, source.rec.ID, cmp.Or(source.rec.Root, source.rec.ID)
+	source.readers++
 	st.drives[key] = d
 	st.mu.Unlock()
 	err = st.Host.CopyDrive(ctx, source.rec.ID, d.rec.ID)
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	source.busy--
-	d.making = false
+	source.readers--
+	d.copying = false
 	if err != nil {
 		delete(st.drives, key)
 	}
 	st.changedLocked()
-	return d.wireLocked(), err
+	return d.describeLocked(), err
 }

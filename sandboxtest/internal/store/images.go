@@ -105,7 +105,7 @@ func (st *Store) PinImage(image string) (string, error) {
 	return ref.pinned(), nil
 }
 
-// account returns the user of sandboxes with the settings.
+// account returns the user of a sandbox with these settings.
 func (c *Settings) account() backend.Account {
 	if c.Image != "" {
 		return backend.ImageAccount
@@ -113,8 +113,8 @@ func (c *Settings) account() backend.Account {
 	return backend.RuntimeAccount
 }
 
-// absolute returns a working directory as the API shows it.
-func absolute(account backend.Account, cwd string) string {
+// absoluteCwd returns a working directory as the API shows it.
+func absoluteCwd(account backend.Account, cwd string) string {
 	if path.IsAbs(cwd) {
 		return path.Clean(cwd)
 	}

@@ -27,26 +27,26 @@ type inputPipe interface {
 type commandInput struct {
 	pipe inputPipe
 
-	mu      sync.Mutex // held while a write lasts: they are applied one by one
+	mu      sync.Mutex // held during a write, so that writes don't mix
 	written int64
 	closed  bool
 
-	waiting sync.Mutex // guards what follows and the pipe's deadline
-	attempt int
+	deadlineMu sync.Mutex // guards attempt and the pipe's deadline
+	attempt    int
 }
 
-// await starts an attempt to write, which expire ends.
-func (in *commandInput) await() (expire func()) {
-	in.waiting.Lock()
-	defer in.waiting.Unlock()
+// beginAttempt starts an attempt to write. expire ends this attempt, but no later one.
+func (in *commandInput) beginAttempt() (expire func()) {
+	in.deadlineMu.Lock()
+	defer in.deadlineMu.Unlock()
 	in.attempt++
 	attempt := in.attempt
-	_ = in.pipe.SetWriteDeadline(time.Time{}) // Windows has none, and waits
+	_ = in.pipe.SetWriteDeadline(time.Time{}) // Windows has no deadlines: a write may take forever
 	return func() {
-		in.waiting.Lock()
-		defer in.waiting.Unlock()
+		in.deadlineMu.Lock()
+		defer in.deadlineMu.Unlock()
 		if in.attempt == attempt {
-			_ = in.pipe.SetWriteDeadline(time.Unix(1, 0)) // as above
+			_ = in.pipe.SetWriteDeadline(time.Unix(1, 0)) // see above
 		}
 	}
 }
@@ -69,9 +69,9 @@ func (in *commandInput) write(clock *Clock, data []byte, offset *int64, closeAft
 		if in.closed {
 			return in.written, ErrStdinUnavailable
 		}
-		late := clock.AfterFunc(stdinTimeout, in.await())
+		timeout := clock.AfterFunc(stdinTimeout, in.beginAttempt())
 		n, err := in.pipe.Write(data)
-		late.Stop()
+		timeout.Stop()
 		in.written += int64(n)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
@@ -87,7 +87,8 @@ func (in *commandInput) write(clock *Clock, data []byte, offset *int64, closeAft
 	return in.written, nil
 }
 
-// WriteStdin writes to the command, and returns how much was written in total.
+// WriteStdin writes to the command's input the part of data that was not written before. It
+// returns how much was written in total.
 func (cmd *Command) WriteStdin(data []byte, offset *int64, closeAfter bool) (written int64, err error) {
 	return cmd.input.write(cmd.sess.sb.st.Clock, data, offset, closeAfter)
 }

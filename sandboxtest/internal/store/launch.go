@@ -53,11 +53,11 @@ func (sess *Session) RunCommand(ctx context.Context, chosen string, p *CommandSp
 }
 
 func (sess *Session) launchCommand(ctx context.Context, machine *box.Box, chosen string, p *CommandSpec) (*Command, error) {
-	id, err := sess.takeID(ctx, chosen)
+	id, err := sess.reserveID(ctx, chosen)
 	if err != nil {
 		return nil, err
 	}
-	defer sess.settleID(id)
+	defer sess.endReservation(id)
 	st := sess.sb.st
 	st.mu.Lock()
 	env := maps.Clone(sess.sb.rec.Settings.Env)
@@ -67,8 +67,8 @@ func (sess *Session) launchCommand(ctx context.Context, machine *box.Box, chosen
 	}
 	maps.Copy(env, p.Env)
 	cmd := &Command{
-		sess: sess, id: id, name: p.Name, args: p.Args, cwd: absolute(machine.Account(), p.Cwd),
-		startedAt: st.Clock.Now(), began: time.Now(), log: newCommandLog(st.spool), done: make(chan struct{}),
+		sess: sess, id: id, name: p.Name, args: p.Args, cwd: absoluteCwd(machine.Account(), p.Cwd),
+		startedAt: st.Clock.Now(), began: time.Now(), log: newCommandLog(st.logDir), done: make(chan struct{}),
 	}
 	stdout, stderr := newOutputWriter(cmd.log, "stdout"), newOutputWriter(cmd.log, "stderr")
 	if !st.Enter() {
@@ -171,9 +171,9 @@ func (cmd *Command) finish(code int) {
 	close(cmd.done)
 }
 
-// signalGrace is how long the end of a session waits for a command that has just received
-// a signal: over a network, the end would not follow so quickly, and this machine may be
-// busy.
+// signalGrace is how long the end of a session waits for a command that has just received a
+// signal. With the service, the end of the session follows later, because of the network.
+// Besides, this machine may be busy.
 const signalGrace = 2 * time.Second
 
 // Started returns the session's commands.

@@ -40,17 +40,17 @@ func (sb *Sandbox) bootInOp(ctx context.Context, sess *Session, from *Snapshot, 
 	machine, err := sess.makeMachine(ctx, &set, from, fill)
 	if err != nil {
 		sess.detach()
-		sess.unguard()
+		sess.closeFirewall()
 		return err
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	sess.machine = machine
 	if from != nil {
-		from.useLocked(sb.st.Clock.Now())
+		from.markUsedLocked(sb.st.Clock.Now())
 	}
 	sb.setCurrentLocked(sess)
-	sb.making = false
+	sb.creating = false
 	st.sessions[sess.rec.ID] = sess
 	sess.runLocked()
 	st.changedLocked()
@@ -62,12 +62,12 @@ func (sb *Sandbox) bootInOp(ctx context.Context, sess *Session, from *Snapshot, 
 func (sess *Session) makeMachine(ctx context.Context, set *Settings, from *Snapshot, fill func(context.Context, *box.Box) error) (*box.Box, error) {
 	st := sess.sb.st
 	config := backend.Config{Hostname: sess.sb.rec.Key.Name, Account: set.account()}
-	if err := sess.guard(&config, set); err != nil {
+	if err := sess.openFirewall(&config, set); err != nil {
 		return nil, err
 	}
 	var err error
 	if from != nil {
-		err = set.reach(from)
+		err = set.checkSnapshotRegion(from)
 		config.Layer = from.rec.Layer // and the layers below it
 	}
 	if err == nil {
@@ -85,7 +85,7 @@ func (sess *Session) makeMachine(ctx context.Context, set *Settings, from *Snaps
 	case err != nil:
 		return nil, err
 	}
-	sess.haveTaken()
+	sess.endMounting()
 	if fill != nil {
 		if err := fill(ctx, machine); err != nil {
 			return nil, errors.Join(err, machine.Remove())
@@ -104,7 +104,7 @@ func (sess *Session) runLocked() {
 // scheduleExpiryLocked schedules the stop of the session at its timeout.
 func (sess *Session) scheduleExpiryLocked() {
 	sess.expiry.Stop()
-	left := sess.beganLocked().Add(sess.rec.Timeout).Sub(sess.sb.st.Clock.Now())
+	left := sess.timeoutStartLocked().Add(sess.rec.Timeout).Sub(sess.sb.st.Clock.Now())
 	sess.expiry = sess.sb.st.Clock.AfterFunc(left, func() {
 		if sess.sb.st.Enter() {
 			defer sess.sb.st.Leave()
@@ -113,9 +113,10 @@ func (sess *Session) scheduleExpiryLocked() {
 	})
 }
 
-// stop ends the session, with a snapshot if the plan says so. A nil plan means a snapshot
-// if the sandbox is persistent. In realistic mode stop only starts to stop the session,
-// and the clock ends it later. stop does nothing if the session is already ending.
+// stop ends the session, with the planned snapshot. If plan is nil, it takes a snapshot
+// only if the sandbox is persistent. In realistic mode stop only begins the stop, and the
+// clock ends the session later. If the session is already ending, stop does nothing and
+// returns false.
 func (sess *Session) stop(plan *snapshotPlan) bool {
 	st := sess.sb.st
 	sess.awaitMachine()
@@ -126,10 +127,10 @@ func (sess *Session) stop(plan *snapshotPlan) bool {
 		return false
 	}
 	sess.expiry.Stop()
-	sess.next.Stop()
+	sess.nextStep.Stop()
 	explicit := plan != nil
 	if explicit {
-		sess.rec.SnapshottedAt = st.Clock.Now() // when it was asked for
+		sess.rec.SnapshottedAt = st.Clock.Now() // the time of the request
 	} else {
 		sess.rec.RequestedStopAt = st.Clock.Now()
 	}
@@ -155,7 +156,7 @@ func (sess *Session) stop(plan *snapshotPlan) bool {
 		return true
 	}
 	sess.after(st.stoppingTime(), func() {
-		if !sess.toSnapshotting() {
+		if !sess.beginSnapshotting() {
 			sess.finish()
 			return
 		}
@@ -169,16 +170,16 @@ func (sess *Session) awaitMachine() {
 	st := sess.sb.st
 	for {
 		st.mu.Lock()
-		making, changed := sess.sb.making, sess.changed
+		creating, changed := sess.sb.creating, sess.changed
 		st.mu.Unlock()
-		if !making {
+		if !creating {
 			return
 		}
 		<-changed
 	}
 }
 
-// after calls f at once, or in realistic mode after d.
+// after calls f after d, or at once if d is zero because the mode is not realistic.
 func (sess *Session) after(d time.Duration, f func()) {
 	if d <= 0 {
 		f()
@@ -188,11 +189,13 @@ func (sess *Session) after(d time.Duration, f func()) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if sess.machine != nil {
-		sess.next = sess.sb.st.Clock.AfterFunc(d, f)
+		sess.nextStep = sess.sb.st.Clock.AfterFunc(d, f)
 	}
 }
 
-func (sess *Session) toSnapshotting() bool {
+// beginSnapshotting changes the status if a snapshot is planned. Otherwise, or if the
+// session has already ended, it returns false.
+func (sess *Session) beginSnapshotting() bool {
 	st := sess.sb.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -218,15 +221,16 @@ func (sess *Session) end(status string) {
 	sess.machine = nil
 	sess.sb.rec.Past.add(sess.rec.Used)
 	sess.expiry.Stop()
-	sess.next.Stop()
+	sess.nextStep.Stop()
 	commands := sess.order
 	st.mu.Unlock()
-	// A client that learns of the session's end may mount its drives.
+	// Release the drives before the status changes: a client that sees the session's end
+	// may mount them.
 	if err := machine.Remove(); err != nil {
 		sess.sb.st.opts.Log.Error("remove", "session", sess.rec.ID, "error", err)
 	}
 	sess.detach()
-	sess.unguard()
+	sess.closeFirewall()
 	st.mu.Lock()
 	now := sess.sb.st.Clock.Now()
 	if sess.rec.StoppedAt = now; status == statusAborted {
@@ -249,12 +253,12 @@ func (sess *Session) kill(status string) {
 		ended := sess.endedLocked()
 		st.mu.Unlock()
 		if !ended {
-			_ = sess.await(context.Background(), func() bool { return false }) // for what is ending it
+			_ = sess.await(context.Background(), func() bool { return false }) // until the goroutine that is ending it has done so
 		}
 		return
 	}
 	switch {
-	case status == statusFailed: // a machine that dies gives no notice
+	case status == statusFailed: // a machine that dies skips the status stopping
 		sess.setStatusLocked(status)
 	case sess.liveLocked():
 		sess.rec.RequestedStopAt = sess.sb.st.Clock.Now()
@@ -269,8 +273,8 @@ func (sess *Session) kill(status string) {
 	sess.end(status)
 }
 
-// sourceLocked returns the snapshot with the sandbox's files.
-func (sb *Sandbox) sourceLocked() (*Snapshot, error) {
+// currentSnapshotLocked returns the snapshot from which the sandbox resumes.
+func (sb *Sandbox) currentSnapshotLocked() (*Snapshot, error) {
 	if sb.rec.CurrentSnapshot == "" {
 		if sb.rec.Settings.Persistent {
 			return nil, reply.ErrNothingYet
@@ -298,7 +302,7 @@ func (sb *Sandbox) resumeInOp(ctx context.Context) (bool, error) {
 		st.mu.Unlock()
 		return false, nil
 	}
-	from, err := sb.sourceLocked()
+	from, err := sb.currentSnapshotLocked()
 	if err != nil {
 		st.mu.Unlock()
 		return false, err
@@ -333,7 +337,7 @@ func (st *Store) shutDown() error {
 	return errors.Join(append(errs, st.save())...)
 }
 
-// shutDownInOp ends the session. An error means that its files could not be saved.
+// shutDownInOp ends the current session. An error means that its files could not be saved.
 func (sb *Sandbox) shutDownInOp() (err error) {
 	st := sb.st
 	st.mu.Lock()

@@ -27,9 +27,9 @@ type commandLog struct {
 	file    *os.File
 	size    int64
 	readers int
-	closed  bool          // the command has ended: no more will come
-	gone    bool          // removed: freed with the last reader
-	failed  error         // why something of the output is missing
+	closed  bool          // the command has ended: its output is complete
+	removed bool          // freed once the last reader has finished
+	failed  error         // why output is missing
 	grown   chan struct{} // closed when something changes, then replaced
 }
 
@@ -43,7 +43,7 @@ func newCommandLog(dir string) *commandLog {
 func (l *commandLog) Append(records []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || l.gone && l.readers == 0 {
+	if l.closed || l.removed && l.readers == 0 {
 		return ErrLogGone
 	}
 	if l.failed != nil {
@@ -105,7 +105,7 @@ func (l *commandLog) Close() {
 
 func (l *commandLog) closeFileLocked() {
 	if l.file != nil {
-		_ = l.file.Close() // all was written, and need not last
+		_ = l.file.Close() // the data is written, and need not survive a crash
 		l.file = nil
 	}
 }
@@ -114,35 +114,36 @@ func (l *commandLog) closeFileLocked() {
 func (l *commandLog) Remove() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.gone {
-		l.gone = true
+	if !l.removed {
+		l.removed = true
 		l.freeLocked()
 	}
 }
 
 func (l *commandLog) freeLocked() {
-	if !l.gone || l.readers > 0 {
+	if !l.removed || l.readers > 0 {
 		return
 	}
 	l.mem, l.closed = nil, true
 	l.closeFileLocked()
 	if l.name != "" {
-		_ = os.Remove(l.name) // Close removes its folder
+		_ = os.Remove(l.name) // if it fails: Store.Close removes the folder
 	}
 }
 
-// open starts reading; leave must follow. It returns false if the log was removed.
-func (l *commandLog) open() bool {
+// addReader keeps the log until removeReader is called. It returns false if the log was
+// removed.
+func (l *commandLog) addReader() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.gone {
+	if l.removed {
 		return false
 	}
 	l.readers++
 	return true
 }
 
-func (l *commandLog) leave() {
+func (l *commandLog) removeReader() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.readers--
@@ -152,15 +153,15 @@ func (l *commandLog) leave() {
 // CopyTo writes the log to w, from its start until the command has ended. It calls flush
 // after each write.
 func (l *commandLog) CopyTo(ctx context.Context, w io.Writer, flush func() error) error {
-	if !l.open() {
+	if !l.addReader() {
 		return ErrLogGone
 	}
-	defer l.leave()
+	defer l.removeReader()
 	r := &logReader{log: l}
 	defer r.close()
 	buf := make([]byte, 32<<10)
 	for {
-		n, grown, err := r.next(buf)
+		n, grown, err := r.read(buf)
 		if n > 0 {
 			if _, err := w.Write(buf[:n]); err != nil {
 				return err
@@ -191,9 +192,9 @@ type logReader struct {
 	file *os.File
 }
 
-// next continues reading. If there is no data yet, it returns a channel that is closed
+// read reads the next data. If there is none yet, it returns a channel that is closed
 // when there is.
-func (r *logReader) next(buf []byte) (int, <-chan struct{}, error) {
+func (r *logReader) read(buf []byte) (int, <-chan struct{}, error) {
 	l := r.log
 	l.mu.Lock()
 	name, size, closed, failed, grown := l.name, l.size, l.closed, l.failed, l.grown
@@ -207,7 +208,7 @@ func (r *logReader) next(buf []byte) (int, <-chan struct{}, error) {
 		r.pos += int64(n)
 		return n, nil, nil
 	case r.pos < size:
-		return r.nextOfFile(buf[:min(int64(len(buf)), size-r.pos)], name)
+		return r.readFile(buf[:min(int64(len(buf)), size-r.pos)], name)
 	case failed != nil:
 		return 0, nil, failed
 	case closed:
@@ -217,7 +218,7 @@ func (r *logReader) next(buf []byte) (int, <-chan struct{}, error) {
 	}
 }
 
-func (r *logReader) nextOfFile(buf []byte, name string) (n int, _ <-chan struct{}, err error) {
+func (r *logReader) readFile(buf []byte, name string) (n int, _ <-chan struct{}, err error) {
 	if r.file == nil {
 		if r.file, err = os.Open(name); err != nil {
 			return 0, nil, err

@@ -71,11 +71,11 @@ func TestCommandLog(t *testing.T) {
 	require.Error(t, err)
 
 	// It is removed after its last reader has finished.
-	require.True(t, log.open())
+	require.True(t, log.addReader())
 	log.Remove()
 	assert.Equal(t, 1, files())
 	require.ErrorIs(t, log.CopyTo(context.Background(), &got[0], noFlush), ErrLogGone)
-	log.leave()
+	log.removeReader()
 	assert.Zero(t, files())
 }
 

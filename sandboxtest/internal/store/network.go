@@ -15,8 +15,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
-// authorityFile stores the authority in Options.Dir: programs installed in one run may
-// have copied its certificate.
+// authorityFile keeps the authority in Options.Dir from one server to the next: programs
+// that were installed under an earlier server may have copied its certificate.
 const authorityFile = "authority.pem"
 
 // openAuthority reads the authority from a directory, or creates one and stores it there.
@@ -41,17 +41,17 @@ func openAuthority(dir string) (*firewall.Authority, error) {
 	return a, box.WriteFile(name, data, true)
 }
 
-// guard puts the firewall in front of a machine that is about to be made. Without a
-// firewall the machine can still have no network at all.
-func (sess *Session) guard(config *backend.Config, set *Settings) error {
+// openFirewall gives a firewall to a machine that is about to be created. Where no firewall
+// is possible, the policy deny-all can still create the machine without a network.
+func (sess *Session) openFirewall(config *backend.Config, set *Settings) error {
 	st, sb := sess.sb.st, sess.sb
 	e, err := firewall.ParsePolicy(set.PolicyRequest)
 	if err != nil {
 		return err
 	}
 	if !st.Host.Gated() {
-		sess.cutOff = e.Mode == firewall.DenyAll && st.Host.Mode() == box.Namespace
-		config.DenyNetwork = sess.cutOff
+		sess.offline = e.Mode == firewall.DenyAll && st.Host.Mode() == box.Namespace
+		config.DenyNetwork = sess.offline
 		return st.Enforceable(e.Mode)
 	}
 	sess.firewall = st.site.New(st.ctx, proxytest.Claims{
@@ -61,20 +61,20 @@ func (sess *Session) guard(config *backend.Config, set *Settings) error {
 	return nil
 }
 
-// unguard removes the firewall after the machine has ended.
-func (sess *Session) unguard() {
+// closeFirewall closes the firewall after the machine has ended.
+func (sess *Session) closeFirewall() {
 	sess.firewall.Close()
 }
 
-// enforce puts another policy into force while the machine runs, as far as it
-// can. Unless all is allowed, connections end and have to be made again.
+// enforce applies another policy to a running machine, as far as possible. Unless the
+// policy allows everything, it closes all connections, and programs have to connect again.
 func (sess *Session) enforce(machine *box.Box, raw []byte) error {
 	e, err := firewall.ParsePolicy(raw)
 	if err != nil {
 		return err
 	}
 	if sess.firewall == nil {
-		return sess.sb.st.unenforced(!sess.cutOff && e.Mode == firewall.AllowAll || sess.cutOff && e.Mode == firewall.DenyAll)
+		return sess.sb.st.requireEnforced(!sess.offline && e.Mode == firewall.AllowAll || sess.offline && e.Mode == firewall.DenyAll)
 	}
 	sess.firewall.Enforce(e)
 	if e.Mode != firewall.AllowAll {
@@ -83,24 +83,24 @@ func (sess *Session) enforce(machine *box.Box, raw []byte) error {
 	return nil
 }
 
-// Enforceable returns an error, or warns, if policies of a mode have no effect on this
-// machine even for a session that starts with one.
+// Enforceable checks that a policy of a mode has an effect on a session that starts with
+// it. If it has none on this machine, Enforceable warns or returns an error.
 func (st *Store) Enforceable(mode string) error {
-	return st.unenforced(st.Host.Gated() || mode == firewall.AllowAll || mode == firewall.DenyAll && st.Host.Mode() == box.Namespace)
+	return st.requireEnforced(st.Host.Gated() || mode == firewall.AllowAll || mode == firewall.DenyAll && st.Host.Mode() == box.Namespace)
 }
 
-// unenforced warns once about a policy without effect on this machine, or refuses it.
-// holds says that the policy has an effect.
-func (st *Store) unenforced(holds bool) error {
+// requireEnforced does nothing if a policy is enforced. Otherwise it warns once, or
+// returns an error if Options.RefuseUnenforced is set.
+func (st *Store) requireEnforced(enforced bool) error {
 	why := st.opts.Missing()
 	switch {
-	case holds:
+	case enforced:
 		return nil
 	case st.opts.RefuseUnenforced:
 		return reply.BadRequest("The emulator can't enforce this network policy here: %s.",
 			strings.ReplaceAll(fmt.Sprint(why), "\n", "; "))
 	}
-	st.warned.Do(func() {
+	st.warnUnenforced.Do(func() {
 		st.opts.Log.Warn("a network policy is accepted and not enforced", "reason", why)
 	})
 	return nil

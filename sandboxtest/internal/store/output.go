@@ -5,16 +5,16 @@ import (
 	"unicode/utf8"
 )
 
-// outputWriter converts the bytes of one stream of a command to records of its log. A
-// UTF-8 sequence that the process writes in two pieces stays in one record: its start
-// waits for its end.
+// outputWriter converts the bytes of one stream of a command to records of its log. A UTF-8
+// sequence that the process writes in two pieces stays in one record, because the writer
+// keeps its start until its end is written.
 type outputWriter struct {
 	log    *commandLog
 	suffix string
 
 	mu   sync.Mutex
 	tail []byte // an incomplete sequence, less than utf8.UTFMax bytes
-	line []byte // reused
+	line []byte // the buffer for a record
 }
 
 func newOutputWriter(log *commandLog, stream string) *outputWriter {
@@ -46,7 +46,7 @@ func (o *outputWriter) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Flush writes an incomplete sequence once its end can no longer come.
+// Flush writes an incomplete sequence. Call it when the process can write no more.
 func (o *outputWriter) Flush() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

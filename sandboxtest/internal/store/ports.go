@@ -28,18 +28,18 @@ type route struct {
 	subdomain string
 	listener  net.Listener
 	server    *http.Server
-	// forget cancels the closing of the route with the server.
-	forget func() bool
+	// cancelAutoClose cancels the closing of the route when the store closes.
+	cancelAutoClose func() bool
 }
 
 func (r *route) close() {
-	r.forget()
-	r.shut()
+	r.cancelAutoClose()
+	r.closeServer()
 }
 
-// shut ends the route's connections, and closes its listener even if it was not served
-// yet.
-func (r *route) shut() {
+// closeServer ends the route's connections and closes its listener. The server closes a
+// listener only once it serves it.
+func (r *route) closeServer() {
 	_ = r.server.Close()
 	_ = r.listener.Close()
 }
@@ -107,8 +107,8 @@ func (sb *Sandbox) openRoute(port int) (*route, error) {
 		},
 		// An idle connection must not keep an ended session alive.
 		DisableKeepAlives:  true,
-		DisableCompression: true, // what the visitor asks for counts
-		// The server may refuse a body.
+		DisableCompression: true, // only the visitor may ask for compression
+		// A visitor may let the server in the sandbox refuse a body before it is sent.
 		ExpectContinueTimeout: time.Second,
 	}
 	target := &url.URL{Scheme: "http", Host: "127.0.0.1"}
@@ -118,7 +118,7 @@ func (sb *Sandbox) openRoute(port int) (*route, error) {
 			relay.Pass(r.In, r.Out)
 			r.Out.Host = r.In.Host
 			r.SetXForwarded()
-			// The platform documents these, too.
+			// The platform documents these headers, too.
 			for _, name := range []string{"X-Real-Ip", "X-Vercel-Forwarded-For"} {
 				r.Out.Header.Set(name, r.Out.Header.Get("X-Forwarded-For"))
 			}
@@ -127,11 +127,11 @@ func (sb *Sandbox) openRoute(port int) (*route, error) {
 		FlushInterval: -1,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			e := reply.Fail(http.StatusBadGateway, "SANDBOX_NOT_LISTENING", "Nothing listens on port %d of the sandbox.", port)
-			_, unreached := errors.AsType[dialError](err)
+			_, notReached := errors.AsType[dialError](err)
 			switch {
 			case errors.Is(err, backend.ErrLoopbackOnly):
-				e.Message = fmt.Sprintf("What listens on port %d of the sandbox does so on 127.0.0.1, where only the sandbox itself reaches it: let it listen on 0.0.0.0.", port)
-			case !unreached:
+				e.Message = fmt.Sprintf("The server on port %d of the sandbox listens on 127.0.0.1, where only the sandbox itself reaches it: let it listen on 0.0.0.0.", port)
+			case !notReached:
 				// A server that was reached may have acted, so the error must not mean
 				// "not delivered".
 				e = reply.Fail(http.StatusBadGateway, "ROUTER_EXTERNAL_TARGET_ERROR", "The server on port %d of the sandbox closed the connection.", port)
@@ -142,19 +142,20 @@ func (sb *Sandbox) openRoute(port int) (*route, error) {
 	}
 	r := &route{port: port, subdomain: newSubdomain(), listener: l}
 	r.server = NewHTTPServer(func(w http.ResponseWriter, req *http.Request) {
-		if e := sb.unreachable(); e != nil {
+		if e := sb.notRunningError(); e != nil {
 			reply.WriteEdgeError(w, e)
 			return
 		}
 		relay.Serve(proxy, w, req)
 	}, st.opts.Log)
-	r.forget = context.AfterFunc(st.ctx, r.shut)
+	r.cancelAutoClose = context.AfterFunc(st.ctx, r.closeServer)
 	st.Spawn(func() { _ = r.server.Serve(l) }) // ends when the server is closed
 	return r, nil
 }
 
-// unreachable returns the edge's error for a sandbox that isn't running.
-func (sb *Sandbox) unreachable() *reply.Error {
+// notRunningError returns the error of the platform's edge for a sandbox that isn't
+// running, or nil.
+func (sb *Sandbox) notRunningError() *reply.Error {
 	st := sb.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -195,7 +196,7 @@ func (sb *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 	if conn, err = machine.Dial(ctx, port); err != nil {
 		return nil, err
 	}
-	return &countedConn{Conn: conn, t: &sess.streams}, nil
+	return &countedConn{Conn: conn, t: &sess.traffic}, nil
 }
 
 // countedConn counts the bytes of a connection into a sandbox.

@@ -11,18 +11,18 @@ const (
 	minStopping      = time.Second
 	maxStopping      = 2700 * time.Millisecond
 	snapshottingTime = 3700 * time.Millisecond
-	// snapshotTimePerGiB is added to it. Together with maxSnapshotting, a stop takes the
-	// 18 seconds that were observed for 1.3 GB.
+	// snapshotTimePerGiB is added to snapshottingTime. The figures fit an observed stop,
+	// which took 18 seconds with 1.3 GB.
 	snapshotTimePerGiB = 12 * time.Second
 	maxSnapshotting    = 20 * time.Second
-	// stopResponse is the latest time of the response to a stop with a snapshot: it comes
-	// before the snapshot is complete.
+	// stopResponse is how long the response to a stop with a snapshot takes at most. The
+	// snapshot may be incomplete then.
 	stopResponse = 1500 * time.Millisecond
 	// settleTime is how long a session continues after its snapshot was taken.
 	settleTime = 400 * time.Millisecond
 )
 
-// stoppingTime returns how long a session is stopping.
+// stoppingTime returns how long a session keeps the status stopping.
 func (st *Store) stoppingTime() time.Duration {
 	if st.opts.Realistic {
 		return minStopping + rand.N(maxStopping-minStopping)
@@ -37,18 +37,18 @@ func snapshottingTimeOf(size int64) time.Duration {
 	return min(snapshottingTime+time.Duration(size/mega)*snapshotTimePerGiB/1024, maxSnapshotting)
 }
 
-// snapshotAndFinish takes the session's snapshot and ends it. In realistic mode the
-// snapshot appears only at the end of its time.
+// snapshotAndFinish takes the session's snapshot and ends it. In realistic mode it takes
+// the snapshot only after the time that the service needs for it.
 func (sess *Session) snapshotAndFinish() {
 	if sess.sb.st.opts.Realistic {
 		sess.after(snapshottingTimeOf(sess.freeze().size), func() {
-			if sess.takeSnapshot() || !sess.goOn() {
+			if sess.takeSnapshot() || !sess.continueUnsaved() {
 				sess.after(settleTime, sess.finish)
 			}
 		})
 		return
 	}
-	if sess.takeSnapshot() || !sess.goOn() {
+	if sess.takeSnapshot() || !sess.continueUnsaved() {
 		sess.finish()
 	}
 }
@@ -80,7 +80,8 @@ func (sb *Sandbox) awaitEnd(ctx context.Context) error {
 	return current.await(ctx, func() bool { return current.liveLocked() })
 }
 
-// awaitStop waits until a stop responds. ours says that this stop has started it.
+// awaitStop waits until the response to a stop is due. ours is set if this request has
+// begun the stop.
 func (sess *Session) awaitStop(ctx context.Context, ours bool) error {
 	st := sess.sb.st
 	if !st.opts.Realistic {
@@ -89,20 +90,20 @@ func (sess *Session) awaitStop(ctx context.Context, ours bool) error {
 		}
 		return sess.await(ctx, func() bool { return false })
 	}
-	late := func() bool { return false }
+	responseDue := func() bool { return false }
 	st.mu.Lock()
 	persistent := sess.plan != nil
 	st.mu.Unlock()
 	if persistent {
-		var over bool
+		var due bool
 		t := st.Clock.AfterFunc(stopResponse, func() {
 			st.mu.Lock()
 			defer st.mu.Unlock()
-			over = true
+			due = true
 			sess.wakeLocked()
 		})
 		defer t.Stop()
-		late = func() bool { return over }
+		responseDue = func() bool { return due }
 	}
-	return sess.await(ctx, late)
+	return sess.await(ctx, responseDue)
 }

@@ -35,8 +35,8 @@ func (c *Settings) CheckPlace() error {
 	return nil
 }
 
-// reach returns an error unless a snapshot is in the sandbox's region.
-func (c *Settings) reach(sn *Snapshot) error {
+// checkSnapshotRegion returns an error unless a snapshot is in the sandbox's region.
+func (c *Settings) checkSnapshotRegion(sn *Snapshot) error {
 	if !slices.Contains(sn.rec.Regions, c.Region) {
 		return reply.Fail(http.StatusUnprocessableEntity, "snapshot_region_mismatch", "The snapshot is not available in the region '%s'.", c.Region)
 	}

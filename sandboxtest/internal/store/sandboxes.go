@@ -14,16 +14,17 @@ import (
 // Sandbox is a sandbox.
 type Sandbox struct {
 	st *Store
-	// op serializes what starts and ends sessions. It is locked before the store's lock.
+	// op serializes the operations that start or end sessions. It is locked before the
+	// store's lock.
 	op sync.Mutex
 
 	rec     sandboxRecord
-	current *Session // as in rec
+	current *Session // rec.CurrentSession is its ID
 	routes  []*route
-	// making says that the first session has no machine yet. Requests find the sandbox,
-	// but those that change it wait, and it is not saved.
-	making  bool
-	deleted bool
+	// creating is set until the first session has a machine. Until then requests find the
+	// sandbox, but those that change it wait, and it is not saved.
+	creating bool
+	deleted  bool
 }
 
 // setCurrentLocked makes a session the current one.
@@ -31,7 +32,7 @@ func (sb *Sandbox) setCurrentLocked(sess *Session) {
 	sb.current, sb.rec.CurrentSession = sess, sess.rec.ID
 }
 
-// usage is what sessions have used.
+// usage is the resource usage of one or more sessions.
 type usage struct {
 	CPU      time.Duration `json:"cpu"`
 	Duration time.Duration `json:"duration"`
@@ -50,10 +51,10 @@ func (u *usage) add(v usage) {
 // another address.
 const terminalPort = 26661
 
-// wireLocked describes a sandbox.
-func (sb *Sandbox) wireLocked() wire.Sandbox {
+// describeLocked describes a sandbox.
+func (sb *Sandbox) describeLocked() wire.Sandbox {
 	set := sb.rec.Settings
-	total := sb.rec.Past // without what the session that runs has used
+	total := sb.rec.Past // without the usage of a running session
 	cur := sb.current
 	w := wire.Sandbox{
 		Name: sb.rec.Key.Name, Persistent: set.Persistent, Region: set.Region, FailoverRegions: append([]string{}, set.FailoverRegions...),
@@ -70,7 +71,7 @@ func (sb *Sandbox) wireLocked() wire.Sandbox {
 		KeepLastSnapshots:  set.KeepLast,
 	}
 	if cur.liveLocked() {
-		w.ExpiresAt = wire.At(cur.beganLocked().Add(cur.rec.Timeout))
+		w.ExpiresAt = wire.At(cur.timeoutStartLocked().Add(cur.rec.Timeout))
 	}
 	return w
 }
@@ -78,7 +79,7 @@ func (sb *Sandbox) wireLocked() wire.Sandbox {
 // wholeMillis truncates a duration to the API's precision.
 func wholeMillis(d time.Duration) wire.Duration { return wire.Duration(d.Truncate(time.Millisecond)) }
 
-func (sb *Sandbox) wireRoutesLocked() []wire.Route {
+func (sb *Sandbox) describeRoutesLocked() []wire.Route {
 	routes := make([]wire.Route, 0, len(sb.routes))
 	for _, r := range sb.routes {
 		routes = append(routes, r.wire())
@@ -120,7 +121,7 @@ func (st *Store) orphansLocked(key Key) (out []*Snapshot) {
 func (sb *Sandbox) Describe() wire.SandboxResponse {
 	sb.st.mu.Lock()
 	defer sb.st.mu.Unlock()
-	return wire.SandboxResponse{Sandbox: sb.wireLocked(), Session: sb.current.wireLocked(), Routes: sb.wireRoutesLocked()}
+	return wire.SandboxResponse{Sandbox: sb.describeLocked(), Session: sb.current.describeLocked(), Routes: sb.describeRoutesLocked()}
 }
 
 // ListSandboxes returns the sandboxes of a project, or of all if it is empty.
@@ -130,7 +131,7 @@ func (st *Store) ListSandboxes(project string) []wire.Sandbox {
 	items := []wire.Sandbox{}
 	for key, sb := range st.sandboxes {
 		if project == "" || key.Project == project {
-			items = append(items, sb.wireLocked())
+			items = append(items, sb.describeLocked())
 		}
 	}
 	return items
@@ -145,7 +146,7 @@ func (sb *Sandbox) Resume(ctx context.Context) (bool, error) {
 	return sb.resumeInOp(ctx)
 }
 
-// Origin returns what a fork starts with: the settings, and the snapshot with the files.
+// Origin returns the settings with which a fork starts, and the snapshot with its files.
 func (sb *Sandbox) Origin() (set Settings, snapshotID string) {
 	sb.st.mu.Lock()
 	defer sb.st.mu.Unlock()
@@ -192,11 +193,11 @@ func (sb *Sandbox) Update(ctx context.Context, change func(*Settings) error, sna
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	return wire.UpdateResponse{Sandbox: sb.wireLocked(), Routes: sb.wireRoutesLocked()}, nil
+	return wire.UpdateResponse{Sandbox: sb.describeLocked(), Routes: sb.describeRoutesLocked()}, nil
 }
 
-// Delete deletes the sandbox. With orphans it also deletes the snapshots from which no
-// other sandbox starts.
+// Delete deletes the sandbox. If orphans is set, it also deletes the sandbox's snapshots
+// from which no other sandbox starts.
 func (sb *Sandbox) Delete(orphans bool) (resp wire.UpdateResponse, err error) {
 	if err := sb.lock(); err != nil {
 		return resp, err
@@ -212,7 +213,7 @@ func (sb *Sandbox) Delete(orphans bool) (resp wire.UpdateResponse, err error) {
 	st.mu.Lock()
 	sb.deleted = true
 	delete(st.sandboxes, sb.rec.Key)
-	resp = wire.UpdateResponse{Sandbox: sb.wireLocked()}
+	resp = wire.UpdateResponse{Sandbox: sb.describeLocked()}
 	var gone []*Snapshot
 	if orphans {
 		gone = st.orphansLocked(sb.rec.Key)
@@ -239,8 +240,8 @@ func (st *Store) Usable(project, id string) (*Snapshot, error) {
 	return sn, nil
 }
 
-// addInOp adds a sandbox whose machine is about to be created: a client that is told that
-// the name is taken finds it, with a pending session.
+// addInOp adds a sandbox whose machine is about to be created. A client that wants the same
+// name gets an error, and then finds this sandbox with a pending session.
 func (st *Store) addInOp(sb *Sandbox, from *Snapshot) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -249,22 +250,22 @@ func (st *Store) addInOp(sb *Sandbox, from *Snapshot) error {
 	}
 	st.sandboxes[sb.rec.Key] = sb
 	sb.setCurrentLocked(sb.newSessionLocked(from))
-	// It must not be before the first session: clients compare these times to recognize
-	// the first session.
+	// CreatedAt must not be before the first session's time: clients compare the two to
+	// recognize that session.
 	sb.rec.CreatedAt = sb.current.rec.RequestedAt
 	sb.rec.UpdatedAt, sb.rec.StatusUpdatedAt = sb.rec.CreatedAt, sb.rec.CreatedAt
 	st.sessions[sb.current.rec.ID] = sb.current
 	return nil
 }
 
-// giveUpInOp removes a sandbox that could not be created. Requests that wait for it find
-// that it is gone.
-func (sb *Sandbox) giveUpInOp() {
+// removeFailedInOp removes a sandbox that could not be created. Requests that wait for it
+// respond that it does not exist.
+func (sb *Sandbox) removeFailedInOp() {
 	sb.closeRoutesInOp()
 	st := sb.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	sb.deleted, sb.making = true, false
+	sb.deleted, sb.creating = true, false
 	delete(st.sandboxes, sb.rec.Key)
 	delete(st.sessions, sb.current.rec.ID)
 	sb.current.setStatusLocked(statusFailed)
@@ -275,7 +276,7 @@ func (st *Store) Create(ctx context.Context, key Key, set Settings, from *Snapsh
 	if err := st.checkMounts(key.Project, &set); err != nil {
 		return resp, err
 	}
-	sb := &Sandbox{st: st, rec: sandboxRecord{Key: key, Settings: set}, making: true}
+	sb := &Sandbox{st: st, rec: sandboxRecord{Key: key, Settings: set}, creating: true}
 	if from != nil {
 		sb.rec.CurrentSnapshot = from.rec.ID
 	}
@@ -289,7 +290,7 @@ func (st *Store) Create(ctx context.Context, key Key, set Settings, from *Snapsh
 		return resp, err
 	}
 	if err := sb.bootInOp(ctx, sb.current, from, fill); err != nil {
-		sb.giveUpInOp()
+		sb.removeFailedInOp()
 		return resp, err
 	}
 	return sb.Describe(), nil

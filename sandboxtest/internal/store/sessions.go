@@ -27,25 +27,25 @@ const (
 // Session is one run of a sandbox. The store's lock guards its fields, except those that
 // never change.
 type Session struct {
-	sb     *Sandbox
-	rec    sessionRecord
-	drives []*drive // mounted to read and write
-	taking []*drive // that the machine is about to take hold of
-	failed bool     // by Server.Crash
+	sb       *Sandbox
+	rec      sessionRecord
+	drives   []*drive // mounted to read and write
+	mounting []*drive // counted in drive.readers until the machine has mounted them
+	failed   bool     // Server.Crash has ended it
 
 	machine  *box.Box           // nil once it has ended
-	firewall *firewall.Firewall // nil where the machine heeds none
-	cutOff   bool               // without a firewall: the machine has no network
+	firewall *firewall.Firewall // nil where policies can't be enforced
+	offline  bool               // there is no firewall, and the machine has no network
 	expiry   *timer
-	next     *timer // of the transitional state
+	nextStep *timer // ends the transitional state
 	plan     *snapshotPlan
 	frozen   *frozen   // nil until its files are a layer
-	taken    *Snapshot // as in rec
-	saveErr  error     // why taken has failed
+	taken    *Snapshot // the last snapshot of the session; rec.Taken is its ID
+	saveErr  error     // why the snapshot taken has failed
 	Token    string    // of the terminal
 	commands map[string]*Command
-	order    []*Command
-	streams  traffic
+	order    []*Command // in the order of their start
+	traffic  traffic
 	// changed is closed when the status changes, then replaced.
 	changed chan struct{}
 }
@@ -97,8 +97,8 @@ func (sess *Session) endedLocked() bool {
 	return false
 }
 
-// beganLocked returns the start of the timeout.
-func (sess *Session) beganLocked() time.Time {
+// timeoutStartLocked returns the time from which the timeout counts.
+func (sess *Session) timeoutStartLocked() time.Time {
 	if sess.rec.StartedAt.IsZero() {
 		return sess.rec.RequestedAt
 	}
@@ -120,7 +120,7 @@ func (sess *Session) wakeLocked() {
 	sess.changed = make(chan struct{})
 }
 
-func (sess *Session) wireLocked() wire.Session {
+func (sess *Session) describeLocked() wire.Session {
 	w := wire.Session{
 		ID: sess.rec.ID, Memory: sess.rec.VCPUs * wire.MemoryPerVCPU, VCPUs: sess.rec.VCPUs, Region: sess.rec.Region,
 		Runtime: sess.rec.Runtime, Architecture: sess.sb.rec.Settings.Architecture, Timeout: wire.Duration(sess.rec.Timeout), Status: sess.rec.Status,
@@ -142,16 +142,16 @@ func (sess *Session) wireLocked() wire.Session {
 // measureLocked returns what a session with a machine has used so far.
 func (sess *Session) measureLocked() usage {
 	u := sess.machine.Usage()
-	in, out := sess.streams.load()
+	in, out := sess.traffic.load()
 	return usage{
 		CPU:      u.CPU,
-		Duration: sess.sb.st.Clock.Now().Sub(sess.beganLocked()),
+		Duration: sess.sb.st.Clock.Now().Sub(sess.timeoutStartLocked()),
 		Ingress:  max(u.NetworkIn, in), Egress: max(u.NetworkOut, out),
 	}
 }
 
-// Use waits until the session runs and returns its machine. If it does not run, Use
-// returns the API's error.
+// Use returns the session's machine. It waits for a session that is starting. If the
+// session is ending or has ended, Use returns the API's error.
 func (sess *Session) Use(ctx context.Context) (*box.Box, error) {
 	st := sess.sb.st
 	for {
@@ -178,7 +178,7 @@ func (sess *Session) Use(ctx context.Context) (*box.Box, error) {
 }
 
 // MachineError returns the API's error for an error of a machine. If the machine was
-// stopped in the meantime, that takes precedence.
+// stopped in the meantime, the API's error says that.
 func (sess *Session) MachineError(ctx context.Context, err error) error {
 	if errors.Is(err, backend.ErrStopped) {
 		if _, err := sess.Use(ctx); err != nil {
@@ -203,7 +203,7 @@ func (sess *Session) Environ() []string {
 func (sess *Session) Describe() wire.SessionResponse {
 	sess.sb.st.mu.Lock()
 	defer sess.sb.st.mu.Unlock()
-	return wire.SessionResponse{Session: sess.wireLocked(), Routes: sess.sb.wireRoutesLocked()}
+	return wire.SessionResponse{Session: sess.describeLocked(), Routes: sess.sb.describeRoutesLocked()}
 }
 
 // ListSessions returns the sessions of a project and of a sandbox. An empty argument
@@ -215,14 +215,14 @@ func (st *Store) ListSessions(project, name string) []wire.Session {
 	for _, sess := range st.sessions {
 		key := sess.sb.rec.Key
 		if (project == "" || key.Project == project) && (name == "" || key.Name == name) && !sess.sb.deleted {
-			items = append(items, sess.wireLocked())
+			items = append(items, sess.describeLocked())
 		}
 	}
 	return items
 }
 
-// StopAndAwait stops the session, unless it is already stopping, and waits until the stop
-// responds.
+// StopAndAwait stops the session, unless it is already stopping, and waits until the
+// response to the stop is due.
 func (sess *Session) StopAndAwait(ctx context.Context) (resp wire.StopResponse, err error) {
 	if err := sess.awaitStop(ctx, sess.stop(nil)); err != nil {
 		return resp, err
@@ -236,13 +236,13 @@ func (sess *Session) StopAndAwait(ctx context.Context) (resp wire.StopResponse, 
 	if sess.rec.RequestedStopAt.IsZero() { // something else has ended it
 		sess.rec.RequestedStopAt = st.Clock.Now()
 	}
-	resp.Session = sess.wireLocked()
+	resp.Session = sess.describeLocked()
 	if !sess.sb.deleted {
-		resp.Sandbox = new(sess.sb.wireLocked())
+		resp.Sandbox = new(sess.sb.describeLocked())
 	}
 	if sess.endedLocked() {
-		if sess.taken != nil && sess.taken.rec.Method == methodAutomatic { // which this stop has made
-			resp.Snapshot = new(sess.taken.wireLocked())
+		if sess.taken != nil && sess.taken.rec.Method == methodAutomatic { // this stop has made it
+			resp.Snapshot = new(sess.taken.describeLocked())
 		}
 	}
 	return resp, nil

@@ -30,8 +30,8 @@ type Settings struct {
 	FailoverRegions    []string                `json:"failoverRegions,omitempty"`
 	NetworkID          string                  `json:"networkId,omitempty"`
 	Mounts             map[string]wire.Mount   `json:"mounts,omitempty"`
-	Policy             *wire.NetworkPolicy     `json:"networkPolicy,omitempty"` // nil was never set
-	PolicyRequest      json.RawMessage         `json:"policyRequest,omitempty"` // what Policy was made of, with the values of headers
+	Policy             *wire.NetworkPolicy     `json:"networkPolicy,omitempty"` // nil if never set
+	PolicyRequest      json.RawMessage         `json:"policyRequest,omitempty"` // the request that set Policy, with the values of headers
 	Env                map[string]string       `json:"env,omitempty"`
 	Tags               map[string]string       `json:"tags,omitempty"`
 	Ports              []int                   `json:"ports,omitempty"`

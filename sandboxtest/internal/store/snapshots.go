@@ -44,7 +44,7 @@ type System struct {
 // System returns the system that the snapshot's files are for.
 func (sn *Snapshot) System() System { return sn.rec.System }
 
-func (sn *Snapshot) wireLocked() wire.Snapshot {
+func (sn *Snapshot) describeLocked() wire.Snapshot {
 	size := sn.rec.Size
 	if sn.rec.Status != snapshotCreated { // its files are gone
 		size = 0
@@ -57,8 +57,8 @@ func (sn *Snapshot) wireLocked() wire.Snapshot {
 	}
 }
 
-// useLocked records that a session was started from the snapshot.
-func (sn *Snapshot) useLocked(now time.Time) {
+// markUsedLocked records that a session was started from the snapshot.
+func (sn *Snapshot) markUsedLocked(now time.Time) {
 	sn.rec.LastUsedAt = now
 	sn.expireAfterLocked(sn.rec.TTL)
 }
@@ -85,7 +85,7 @@ func (sn *Snapshot) expireAtLocked(at time.Time) {
 // frozen is the result of freezing a machine's files.
 type frozen struct {
 	layer backend.LayerID
-	size  int64 // of what was written in this session
+	size  int64 // of the files written in this session
 	err   error
 }
 
@@ -153,7 +153,7 @@ func (sess *Session) takeSnapshot() bool {
 		}
 	}
 	sess.sb.rec.CurrentSnapshot = sn.rec.ID
-	evicted := sess.sb.keepLocked(sn, plan.expiration)
+	evicted := sess.sb.applyRetentionLocked(sn, plan.expiration)
 	st.changedLocked()
 	st.mu.Unlock()
 	for _, old := range evicted {
@@ -162,13 +162,13 @@ func (sess *Session) takeSnapshot() bool {
 	return true
 }
 
-// snapshotRetry is the time after which a session that has timed out, but whose files
-// could not be saved, is stopped again.
+// snapshotRetry is how long a session continues if its files could not be saved at its
+// timeout. It is then stopped again.
 const snapshotRetry = time.Minute
 
-// goOn lets a session continue with its files after its snapshot has failed, for example
-// because the disk is full: the files are nowhere else. Its commands have ended.
-func (sess *Session) goOn() bool {
+// continueUnsaved lets a session continue after its snapshot has failed, for example
+// because the disk is full. Its files exist nowhere else. Its commands have ended.
+func (sess *Session) continueUnsaved() bool {
 	st := sess.sb.st
 	st.mu.Lock()
 	machine := sess.machine
@@ -185,7 +185,7 @@ func (sess *Session) goOn() bool {
 	sess.plan, sess.frozen = nil, nil
 	sess.rec.RequestedStopAt, sess.rec.SnapshottedAt = time.Time{}, time.Time{}
 	sess.setStatusLocked(StatusRunning)
-	if over := sess.beganLocked().Add(sess.rec.Timeout); !over.After(st.Clock.Now()) {
+	if over := sess.timeoutStartLocked().Add(sess.rec.Timeout); !over.After(st.Clock.Now()) {
 		sess.rec.Timeout += st.Clock.Now().Sub(over) + snapshotRetry
 	}
 	sess.scheduleExpiryLocked()
@@ -200,12 +200,12 @@ func (sess *Session) notSavedLocked() bool {
 
 // errNotSaved returns the error for a save that has failed with err.
 func errNotSaved(err error) *reply.Error {
-	return reply.Internal(err, "The snapshot could not be created, for example because the disk is full. The sandbox runs on with its files.")
+	return reply.Internal(err, "The snapshot could not be created, for example because the disk is full. The sandbox continues with its files.")
 }
 
-// keepLocked sets the expiry of a new snapshot, and applies the sandbox's retention
-// policy. It returns the snapshots to delete.
-func (sb *Sandbox) keepLocked(sn *Snapshot, expiration *time.Duration) (evicted []*Snapshot) {
+// applyRetentionLocked sets the expiry of a new snapshot, and applies the sandbox's
+// retention policy. It returns the snapshots to delete.
+func (sb *Sandbox) applyRetentionLocked(sn *Snapshot, expiration *time.Duration) (evicted []*Snapshot) {
 	keep := sb.rec.Settings.KeepLast
 	if expiration == nil && keep != nil && keep.Expiration != nil {
 		expiration = keep.Expiration.Std()
@@ -244,7 +244,8 @@ func (sb *Sandbox) keepLocked(sn *Snapshot, expiration *time.Duration) (evicted 
 	return evicted
 }
 
-// RemoveSnapshot deletes a snapshot. Files that other snapshots need stay.
+// RemoveSnapshot deletes a snapshot. Files that other snapshots need stay. It returns false
+// if the snapshot no longer exists.
 func (st *Store) RemoveSnapshot(sn *Snapshot) bool {
 	st.mu.Lock()
 	if sn.rec.Status != snapshotCreated {
@@ -253,10 +254,10 @@ func (st *Store) RemoveSnapshot(sn *Snapshot) bool {
 	}
 	sn.rec.Status = snapshotDeleted
 	sn.expiry.Stop()
-	st.saver.doomed = append(st.saver.doomed, func() error { return sn.st.Host.RemoveLayer(sn.rec.Layer) })
+	st.saver.removals = append(st.saver.removals, func() error { return sn.st.Host.RemoveLayer(sn.rec.Layer) })
 	st.changedLocked()
 	st.mu.Unlock()
-	_ = st.Flush() // the response reports a failure
+	_ = st.Flush() // it logs a failure; the handler saves again before it responds
 	return true
 }
 
@@ -271,7 +272,7 @@ func (st *Store) Snapshot(id string) *Snapshot {
 func (sn *Snapshot) Describe() wire.Snapshot {
 	sn.st.mu.Lock()
 	defer sn.st.mu.Unlock()
-	return sn.wireLocked()
+	return sn.describeLocked()
 }
 
 // ListSnapshots returns the snapshots of a project and of a sandbox. An empty argument
@@ -282,7 +283,7 @@ func (st *Store) ListSnapshots(project, name string) []wire.Snapshot {
 	items := []wire.Snapshot{}
 	for _, sn := range st.snapshots {
 		if (project == "" || sn.rec.Key.Project == project) && (name == "" || sn.rec.Key.Name == name) {
-			items = append(items, sn.wireLocked())
+			items = append(items, sn.describeLocked())
 		}
 	}
 	return items
@@ -312,17 +313,17 @@ func (sess *Session) StopWithSnapshot(ctx context.Context, expiration *time.Dura
 		return resp, reply.Internal(sess.saveErr, "The snapshot could not be created.")
 	}
 	// The response shows the session at the moment of the snapshot, which ends it.
-	w := sess.wireLocked()
+	w := sess.describeLocked()
 	w.Status, w.StoppedAt, w.Duration, w.ActiveCPUDurationMs, w.NetworkTransfer = statusSnapshotting, wire.Time{}, nil, nil, nil
-	return wire.SnapshotResponse{Snapshot: sess.taken.wireLocked(), Session: &w}, nil
+	return wire.SnapshotResponse{Snapshot: sess.taken.describeLocked(), Session: &w}, nil
 }
 
 // maxSiblings limits how many siblings of a snapshot are shown. Beyond it only their
 // number is shown.
 const maxSiblings = 50
 
-// children returns the snapshots of sessions that started from parent, oldest first.
-// Without a parent it returns none: such snapshots have nothing in common.
+// children returns the snapshots of sessions that started from parent, oldest first. If
+// parent is empty, it returns none: snapshots without a parent are unrelated.
 func (st *Store) children(parent string) []*Snapshot {
 	if parent == "" {
 		return nil
@@ -347,10 +348,10 @@ func (st *Store) newestChild(sn *Snapshot) *Snapshot {
 	return children[len(children)-1]
 }
 
-// treeNodeLocked returns a snapshot with its siblings. The count includes itself, and
-// ends in "+" if not all are shown.
+// treeNodeLocked returns a snapshot with its siblings. Its count includes the snapshot
+// itself, and ends in "+" if not all siblings are shown.
 func (st *Store) treeNodeLocked(sn *Snapshot) wire.SnapshotTreeNode {
-	node := wire.SnapshotTreeNode{Snapshot: sn.wireLocked(), Siblings: []wire.Snapshot{}}
+	node := wire.SnapshotTreeNode{Snapshot: sn.describeLocked(), Siblings: []wire.Snapshot{}}
 	more := ""
 	for _, other := range st.children(sn.rec.Parent) {
 		switch {
@@ -358,15 +359,15 @@ func (st *Store) treeNodeLocked(sn *Snapshot) wire.SnapshotTreeNode {
 		case len(node.Siblings) >= maxSiblings:
 			more = "+"
 		default:
-			node.Siblings = append(node.Siblings, other.wireLocked())
+			node.Siblings = append(node.Siblings, other.describeLocked())
 		}
 	}
 	node.Count = strconv.Itoa(len(node.Siblings)+1) + more
 	return node
 }
 
-// Tree returns a page of a snapshot's ancestors, nearest first, or of its descendants,
-// following the newest child.
+// Tree returns a page of a snapshot's ancestors, nearest first, if up is set. Otherwise it
+// returns a page of the descendants, and follows the newest child of each.
 func (st *Store) Tree(project, id string, up bool, limit int) wire.SnapshotTreePage {
 	resp := wire.SnapshotTreePage{Snapshots: []wire.SnapshotTreeNode{}}
 	st.mu.Lock()

@@ -40,7 +40,7 @@ type State struct {
 	Drives    []driveRecord    `json:"drives,omitempty"`
 }
 
-// The records are the parts of the objects that are kept.
+// The records are the parts of the objects that are saved.
 
 type sandboxRecord struct {
 	Key
@@ -50,7 +50,7 @@ type sandboxRecord struct {
 	StatusUpdatedAt time.Time `json:"statusUpdatedAt"`
 	CurrentSnapshot string    `json:"currentSnapshot,omitempty"`
 	CurrentSession  string    `json:"currentSession"`
-	// Past is what its ended sessions have used.
+	// Past is the usage of its ended sessions.
 	Past usage `json:"used"`
 }
 
@@ -89,7 +89,7 @@ type snapshotRecord struct {
 	UpdatedAt  time.Time       `json:"updatedAt"`
 	LastUsedAt time.Time       `json:"lastUsedAt"`
 	ExpiresAt  time.Time       `json:"expiresAt,omitzero"`
-	// TTL is how long it lasts after its last use. Zero is forever.
+	// TTL is how long the snapshot is kept after its last use. Zero means forever.
 	TTL time.Duration `json:"ttl,omitempty"`
 	System
 }
@@ -109,19 +109,21 @@ type driveRecord struct {
 // saver writes the state to Options.Dir. The store's lock guards its fields, except
 // writing.
 type saver struct {
-	// loaded says that the directory's content was read. Nothing may be written before.
+	// loaded is set once the directory's content has been read. Nothing may be written
+	// before.
 	loaded bool
 	wake   chan struct{}
-	// changes counts the changes; saved is how many of them are saved.
+	// changes counts all changes, and saved those that are saved.
 	changes, saved uint64
-	// doomed remove the files of deleted snapshots and drives once no saved state names
-	// them: after a crash the state before the deletion still has to be complete.
-	doomed []func() error
+	// removals remove the files of deleted snapshots and drives. They run only once the
+	// saved state no longer names the files. Until then a crash would bring back the
+	// previous state, which needs them.
+	removals []func() error
 
 	writing sync.Mutex // held while the file is written
 }
 
-// changedLocked notes that something has changed, which is to be saved.
+// changedLocked records that something has changed and has to be saved.
 func (st *Store) changedLocked() {
 	st.saver.changes++
 	select {
@@ -143,7 +145,7 @@ func (st *Store) saveChanges() {
 		case <-st.ctx.Done():
 			return
 		}
-		_ = st.Flush() // which has logged it
+		_ = st.Flush() // it logs its errors
 	}
 }
 
@@ -159,28 +161,28 @@ func (st *Store) Flush() error {
 	done := st.saver.saved >= want
 	st.mu.Unlock()
 	if done {
-		return nil // by another caller
+		return nil // another caller has saved them
 	}
-	err := st.saveWriting()
+	err := st.saveUnderLock()
 	if err != nil {
 		st.opts.Log.Error("save the state", "error", err)
 	}
 	return err
 }
 
-// save writes all of the state.
+// save writes the whole state, even if nothing has changed.
 func (st *Store) save() error {
 	st.saver.writing.Lock()
 	defer st.saver.writing.Unlock()
-	return st.saveWriting()
+	return st.saveUnderLock()
 }
 
-// saveWriting writes the state atomically, and then removes the layers that it no longer
+// saveUnderLock writes the state atomically, and then removes the layers that it no longer
 // names. The caller holds saver.writing.
-func (st *Store) saveWriting() error {
+func (st *Store) saveUnderLock() error {
 	st.mu.Lock()
-	changes, doomed := st.saver.changes, st.saver.doomed
-	st.saver.doomed = nil
+	changes, removals := st.saver.changes, st.saver.removals
+	st.saver.removals = nil
 	var whole *State
 	if st.opts.Dir != "" && st.saver.loaded {
 		whole = st.stateLocked()
@@ -194,13 +196,13 @@ func (st *Store) saveWriting() error {
 	if err == nil {
 		st.saver.saved = changes
 	} else {
-		st.saver.doomed = append(doomed, st.saver.doomed...)
+		st.saver.removals = append(removals, st.saver.removals...)
 	}
 	st.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	for _, remove := range doomed {
+	for _, remove := range removals {
 		if rerr := remove(); rerr != nil && !errors.Is(rerr, box.ErrNoLayer) {
 			err = errors.Join(err, rerr)
 		}
@@ -240,24 +242,24 @@ func readState(name string) (*State, error) {
 	return in, nil
 }
 
-// stateLocked returns everything that is kept: not what was deleted, nor what is
-// still being made.
+// stateLocked returns the state to save. It omits deleted objects and those that are still
+// being created.
 func (st *Store) stateLocked() *State {
 	out := &State{Kind: st.Host.Kind(), Offset: st.Clock.Offset()}
 	for _, sb := range st.sandboxes {
-		if !sb.making {
+		if !sb.creating {
 			rec := sb.rec
 			rec.Settings = rec.Settings.clone()
 			out.Sandboxes = append(out.Sandboxes, rec)
 		}
 	}
 	for _, sess := range st.sessions {
-		if !sess.sb.deleted && !sess.sb.making {
+		if !sess.sb.deleted && !sess.sb.creating {
 			out.Sessions = append(out.Sessions, sess.rec)
 		}
 	}
 	for _, d := range st.drives {
-		if !d.making {
+		if !d.copying {
 			out.Drives = append(out.Drives, d.rec)
 		}
 	}
@@ -267,8 +269,8 @@ func (st *Store) stateLocked() *State {
 	return out
 }
 
-// checkDir refuses a directory without a state that contains files of another server or
-// of somebody else.
+// checkDir returns an error if a directory has no state file, but contains files of another
+// program or the files of snapshots or drives.
 func checkDir(dir string) error {
 	if _, err := os.Lstat(filepath.Join(dir, stateFile)); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -292,16 +294,17 @@ func checkDir(dir string) error {
 	return err
 }
 
-// contents reads the state in Options.Dir, which is locked, and returns what the host
-// must have for it. It ignores layers of another kind of host.
+// contents reads the state in Options.Dir, and returns the layers and drives that the host
+// must have for it. The caller has locked the directory. contents ignores layers of another
+// kind of host.
 func (st *Store) contents(kind string) (want box.Contents, err error) {
-	if st.found, err = readState(filepath.Join(st.opts.Dir, stateFile)); err != nil || st.found == nil {
+	if st.earlier, err = readState(filepath.Join(st.opts.Dir, stateFile)); err != nil || st.earlier == nil {
 		return want, err
 	}
-	if st.found.Kind == kind {
-		want.Layers = st.found.layers()
+	if st.earlier.Kind == kind {
+		want.Layers = st.earlier.layers()
 	}
-	for _, d := range st.found.Drives {
+	for _, d := range st.earlier.Drives {
 		want.Drives = append(want.Drives, d.ID)
 	}
 	return want, nil
@@ -318,12 +321,13 @@ func (in *State) layers() (ids []backend.LayerID) {
 }
 
 // Load restores the state of an earlier server. Sessions that the server could not stop
-// were aborted. Nothing is saved before Load has succeeded. Afterwards a state exists, so
-// that a missing one is noticed later.
+// were aborted. Nothing is saved before the earlier state is restored. Load then writes the
+// state file, even for an empty state. If the file is missing later, the next server
+// notices.
 func (st *Store) Load(host string) error {
 	st.routesHost = host
-	if st.found != nil {
-		if err := st.takeUp(st.found); err != nil {
+	if st.earlier != nil {
+		if err := st.useEarlier(st.earlier); err != nil {
 			return err
 		}
 	}
@@ -339,12 +343,14 @@ func (st *Store) Load(host string) error {
 	return nil
 }
 
-func (st *Store) takeUp(in *State) error {
+// useEarlier checks that the host can use the state of an earlier server, removes files
+// that the state does not name, and restores it.
+func (st *Store) useEarlier(in *State) error {
 	layers := in.layers()
 	if in.Kind != st.Host.Kind() {
 		if len(layers) > 0 {
 			return fmt.Errorf("%s has snapshots that were made in %s mode, which %s mode can't use: "+
-				"insist on that mode, or use another directory", st.opts.Dir, in.Kind, st.Host.Kind())
+				"request that mode, or use another directory", st.opts.Dir, in.Kind, st.Host.Kind())
 		}
 	} else if err := st.Host.KeepOnly(layers); err != nil {
 		return err
@@ -408,7 +414,7 @@ func (st *Store) restoreLocked(in *State) error {
 	}
 	for key, sb := range st.sandboxes {
 		if sb.current == nil {
-			clear(st.sandboxes) // closing would end their sessions
+			clear(st.sandboxes) // so that Close does not try to end their sessions
 			return fmt.Errorf("%s is damaged: sandbox %s has no session", stateFile, key.Name)
 		}
 	}

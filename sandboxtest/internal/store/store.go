@@ -1,7 +1,7 @@
 // Package store holds the state of the emulator's API: sandboxes and their sessions,
-// snapshots, drives, commands and ports. It starts and ends what runs. The handlers of
-// the API call [Store], which knows nothing of them. Package sandboxtest tests it through
-// the API; only the logs of commands and the clock are tested here.
+// snapshots, drives, commands and ports. It starts and ends machines and commands. The
+// handlers of the API call [Store], which knows nothing of them. Package sandboxtest tests
+// it through the API; only the logs of commands and the clock are tested here.
 package store
 
 import (
@@ -19,7 +19,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
-// Options are those of a store; see the options of the server.
+// Options are the options of a store. The server's options document the fields that they
+// share.
 type Options struct {
 	Mode                box.Mode
 	Dir                 string
@@ -28,45 +29,44 @@ type Options struct {
 	Start               time.Time
 	Realistic           bool
 	RefuseUnenforced    bool
-	Firewall            firewall.Options // without its guard and its log
+	Firewall            firewall.Options // Open sets its Guard and Log
 	Log                 *slog.Logger
 	// Team is the ID of the team that sandboxes belong to.
 	Team string
-	// Stub returns what replaces a command, or nil for the command itself.
+	// Stub returns the stub that replaces a command, or nil if none does.
 	Stub func(name string, args []string) Stub
 	// Missing lists what this machine does not enforce, with reasons.
 	Missing func() error
 }
 
 // Store holds the state of the API. Its lock guards the fields of every sandbox, session,
-// snapshot and drive. It is never held while a machine works or during a write to a
-// client.
+// snapshot and drive. It is never held while a machine works or during a write to a client.
 //
 // Names show the locks. The caller of a function whose name ends in Locked holds the
-// store's lock. The caller of one that ends in InOp holds the op of its sandbox, which is
-// locked before the store's lock. Every other function takes the locks that it needs.
+// store's lock. The caller of one that ends in InOp holds Sandbox.op, which is locked
+// before the store's lock. Every other function takes the locks that it needs.
 type Store struct {
 	opts  Options
 	Clock *Clock
-	guard *guard.Guard // of the goroutines that handle what sandboxes send
+	guard *guard.Guard // for the goroutines that handle data from sandboxes
 	Host  *box.Host
 	site  *firewall.Site
-	// digests has the names of Options.Images and the digests that responses show. It
-	// never changes after Open.
+	// digests maps the names in Options.Images to the digests that responses show. It never
+	// changes after Open.
 	digests map[string]string
-	spool   string
-	// unlockSpool releases the spool, so that others can remove it.
-	unlockSpool func() error
-	routesHost  string    // where the ports of sandboxes are
-	warned      sync.Once // of a policy that is not enforced
-	found       *State    // in Options.Dir; nil if there was none
+	logDir  string // the logs of commands
+	// unlockLogDir lets other servers remove logDir.
+	unlockLogDir   func() error
+	routesHost     string    // where the ports of sandboxes are
+	warnUnenforced sync.Once // about a policy that is not enforced
+	earlier        *State    // read from Options.Dir; nil if there was none
 
 	// ctx ends when the server closes. Close waits for background.
 	ctx        context.Context
 	cancel     context.CancelFunc
 	background sync.WaitGroup
 	gate       sync.Mutex
-	closed     bool // by gate: nothing may be added to background
+	closed     bool // guarded by gate; nothing may be added to background
 
 	mu        sync.Mutex
 	sandboxes map[Key]*Sandbox
@@ -76,7 +76,7 @@ type Store struct {
 	saver     saver
 }
 
-// Key is the scope of a unique name, with the name.
+// Key identifies a sandbox or a drive. Its name is unique within its project.
 type Key struct {
 	Project string `json:"project"`
 	Name    string `json:"name"`
@@ -132,7 +132,7 @@ func (st *Store) Open() (err error) {
 	if err = st.openImages(); err != nil {
 		return err
 	}
-	st.spool, st.unlockSpool, err = box.TempDir(os.TempDir(), "sandbox-logs-")
+	st.logDir, st.unlockLogDir, err = box.TempDir(os.TempDir(), "sandbox-logs-")
 	return err
 }
 
@@ -179,8 +179,8 @@ func (st *Store) Close() error {
 	if st.Host != nil {
 		errs = append(errs, st.Host.Close())
 	}
-	if st.spool != "" {
-		errs = append(errs, os.RemoveAll(st.spool), st.unlockSpool())
+	if st.logDir != "" {
+		errs = append(errs, os.RemoveAll(st.logDir), st.unlockLogDir())
 	}
 	return errors.Join(errs...)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
-// Stub replaces a program; see the server's handlers.
+// Stub replaces a program. It follows the contract of sandboxtest.CommandHandler.
 type Stub func(ctx context.Context, inv *Invocation) int
 
 // Invocation is a command that a Stub replaces.
@@ -25,7 +25,7 @@ type Invocation struct {
 	Machine          *box.Box
 }
 
-// stubRun is a runner that calls a handler.
+// stubRun is a runner that calls a stub.
 type stubRun struct {
 	cancel context.CancelFunc
 	done   chan struct{}
