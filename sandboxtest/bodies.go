@@ -40,14 +40,14 @@ func (c *call) body(limit int64) *bodyReader {
 // shortBody returns a body that must arrive completely within a short time.
 func (c *call) shortBody(limit int64) *bodyReader {
 	b := c.body(limit)
-	_ = b.ctl.SetReadDeadline(time.Now().Add(b.idle)) // see Read
+	_ = b.ctl.SetReadDeadline(time.Now().Add(b.idle)) // Read says why the error is ignored
 	b.idle = 0
 	return b
 }
 
 func (b *bodyReader) Read(p []byte) (int, error) {
 	if b.idle > 0 {
-		// A connection without deadlines is not protected from slow bodies.
+		// Ignore errors: if the connection has no deadlines, the body may be slow.
 		_ = b.ctl.SetReadDeadline(time.Now().Add(b.idle))
 	}
 	n, err := b.body.Read(p)
@@ -58,9 +58,9 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// wellTyped reports whether a request with a method that has a body has a Content-Type.
-// It needs one even without a body.
-func (c *call) wellTyped(e *endpoint) bool {
+// hasContentType reports whether a request has the Content-Type of its operation. A method
+// that can have a body needs it even if there is none.
+func (c *call) hasContentType(e *endpoint) bool {
 	switch c.r.Method {
 	case http.MethodPost, http.MethodPatch, http.MethodPut:
 	default:
@@ -170,8 +170,8 @@ func decodeError(err error) *reply.Error {
 	return reply.Invalid("%.200s", strings.TrimPrefix(err.Error(), "json: "))
 }
 
-// object reads a JSON object unchanged, except for its private parameters.
-func (c *call) object() ([]byte, error) {
+// readObject reads a JSON object. It drops private parameters and fields that are null.
+func (c *call) readObject() ([]byte, error) {
 	raw := make(rawObject)
 	if err := c.decode(&raw); err != nil {
 		return nil, err
@@ -180,5 +180,5 @@ func (c *call) object() ([]byte, error) {
 	return json.Marshal(raw)
 }
 
-// rawObject takes any fields.
+// rawObject is a JSON object with any fields.
 type rawObject map[string]json.RawMessage

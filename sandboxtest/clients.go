@@ -21,10 +21,9 @@ func (s *Server) Credentials() auth.Credentials {
 	return auth.Credentials{Token: s.opts.Token, TeamID: teamID, ProjectID: projectID}
 }
 
-// Environ returns environment variables that lead a program in another process
-// to the server, with [Server.Credentials], and to its control API if there is
-// one, in the form of [os.Environ]. They
-// are read by this module's clients and by tools with the same variables:
+// Environ returns environment variables in the form of [os.Environ]. With them a program in
+// another process uses this server, with [Server.Credentials], and its control API if there
+// is one. This module's clients read the variables, and so do other tools that know them:
 //
 //	cmd.Env = append(os.Environ(), srv.Environ()...)
 func (s *Server) Environ() []string {

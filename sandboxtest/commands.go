@@ -81,18 +81,18 @@ func (c *call) runCommand() error {
 	}
 	if p.Logs {
 		if err := cmd.CopyLog(c.ctx, c.w, stream.flush); err != nil {
-			return stream.broken(err)
+			return stream.fail(err)
 		}
 	}
 	select {
 	case <-cmd.Ended():
 	case <-c.ctx.Done():
-		return stream.broken(c.ctx.Err())
+		return stream.fail(c.ctx.Err())
 	}
 	if cmd.WasCut() {
-		return stream.broken(errSessionEnded)
+		return stream.fail(errSessionEnded)
 	}
-	_ = stream.record(wire.CommandResponse{Command: cmd.Report()}) // as above
+	_ = stream.record(wire.CommandResponse{Command: cmd.Report()}) // the client may have gone
 	return nil
 }
 
@@ -105,7 +105,8 @@ func (c *call) command() (*store.Command, error) {
 	return sess.Command(c.ctx, c.values[1])
 }
 
-// liveCommand is command for requests that need a running command.
+// liveCommand is like command, for requests that need a running command: its error says
+// that the command may have ended.
 func (c *call) liveCommand() (*store.Command, error) {
 	cmd, err := c.command()
 	if err == reply.ErrCommandNotFound {
@@ -169,7 +170,7 @@ func (c *call) commandLogs() error {
 	if err == nil && cmd.WasCut() {
 		err = errSessionEnded
 	}
-	return stream.broken(err)
+	return stream.fail(err)
 }
 
 type killParams struct {

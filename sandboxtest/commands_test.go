@@ -161,9 +161,8 @@ func TestCommandTimeout(t *testing.T) {
 	c.refused("POST", session(sess)+"/cmd", obj{"command": "true", "timeout": -1}, 400, "bad_request")
 }
 
-// assertRuns waits for a process whose arguments contain the text. A process that the
-// emulator has started may show none yet: between exec and the moment when the kernel has
-// set up the arguments.
+// assertRuns waits for a process whose arguments contain the text. A started process may
+// not show its arguments yet: between exec and the moment when the kernel has set them up.
 func assertRuns(t *testing.T, text string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return alive(t, text) }, eventually, time.Millisecond, "no process has %q", text)
@@ -196,7 +195,8 @@ func TestStopEndsEveryProcess(t *testing.T) {
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		sess := c.create(nil).Session.ID
 		mark := marked(1)
-		// In the background, in a session of its own, and as the command itself.
+		// One process in the background, one in its own session, and one of the command
+		// itself.
 		cmd := c.detach(sess, obj{"command": "sh", "args": []string{"-c", "sleep " + mark + " & setsid sleep " + mark + " & echo up; sleep " + mark}})
 		l := c.stream("GET", session(sess)+"/cmd/"+cmd.ID+"/logs", nil)
 		assert.Equal(t, "up\n", l.next().text(t))

@@ -16,13 +16,13 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
 
-// TestSpareConnection: a connection that a client has kept idle for its maximum time
-// still accepts a request.
+// TestSpareConnection: a client can send a request on a connection that it has kept idle
+// for as long as clients keep one.
 func TestSpareConnection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client, served := net.Pipe()
-		conns := make(pipes, 1)
+		conns := make(pipeListener, 1)
 		conns <- served
 		server := store.NewHTTPServer(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, slog.New(slog.DiscardHandler))
 		go func() { _ = server.Serve(conns) }()
@@ -63,14 +63,14 @@ func TestSlowServer(t *testing.T) {
 	})
 }
 
-// pipes is a listener that returns the connections in a channel.
-type pipes chan net.Conn
+// pipeListener is a listener that returns the connections in a channel.
+type pipeListener chan net.Conn
 
-func (p pipes) Accept() (net.Conn, error) {
+func (p pipeListener) Accept() (net.Conn, error) {
 	if conn, ok := <-p; ok {
 		return conn, nil
 	}
 	return nil, net.ErrClosed
 }
-func (p pipes) Close() error { close(p); return nil }
-func (pipes) Addr() net.Addr { return &net.TCPAddr{} }
+func (p pipeListener) Close() error { close(p); return nil }
+func (pipeListener) Addr() net.Addr { return &net.TCPAddr{} }

@@ -23,7 +23,7 @@ type answer struct {
 	body   string
 }
 
-// later sends a request that may get its response only after others.
+// later sends a request without waiting for its response.
 func (c *raw) later(method, path string, body any) <-chan answer {
 	c.t.Helper()
 	req := c.request(method, path, body)
@@ -44,8 +44,8 @@ func (c *raw) later(method, path string, body any) <-chan answer {
 	return out
 }
 
-// slowSource is a tarball whose server responds, with the given status, when it is
-// released.
+// slowSource returns a tarball whose server responds with the given status, but only once
+// release is called. asked is closed when the server gets the request.
 func slowSource(t *testing.T, host string, status int) (source obj, asked <-chan struct{}, release func()) {
 	arrived, released := make(chan struct{}), make(chan struct{})
 	files := gz(t, tarball(t, entry{name: "file", content: "there"}))
@@ -71,9 +71,9 @@ func names(t *testing.T, c *raw) (all []string) {
 	return all
 }
 
-// TestNameInMaking: once a name was refused as taken, every request finds the sandbox,
-// and the end of its creation does not contradict earlier responses.
-func TestNameInMaking(t *testing.T) {
+// TestNameDuringCreation: once a name was refused because it is taken, every request finds
+// the sandbox that has it. The end of its creation does not contradict earlier responses.
+func TestNameDuringCreation(t *testing.T) {
 	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Dir: t.TempDir()})
 	source, asked, release := slowSource(t, srv.HostAddress(), 200)
@@ -117,9 +117,9 @@ func TestFirstSession(t *testing.T) {
 	assert.False(t, made.Session.CreatedAt.After(made.Sandbox.CreatedAt.Time), "%v, %v", made.Session.CreatedAt, made.Sandbox.CreatedAt)
 }
 
-// TestNameInMakingEnds: a request to a sandbox that is being created takes effect once it
-// exists. If the creation fails, the sandbox looks deleted.
-func TestNameInMakingEnds(t *testing.T) {
+// TestRequestDuringCreation: a request to a sandbox that is being created takes effect once
+// it exists. If the creation fails, the sandbox looks deleted.
+func TestRequestDuringCreation(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		status, stopped, deleted int
@@ -176,7 +176,8 @@ func TestDoubleStart(t *testing.T) {
 	}
 }
 
-// TestAnswersAgree: after each refusal, other requests agree with it.
+// TestAnswersAgree: after a request was refused, other requests give no contradictory
+// answer.
 func TestAnswersAgree(t *testing.T) {
 	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
@@ -215,7 +216,7 @@ func TestAnswersAgree(t *testing.T) {
 				{"GET", "/v2/sandboxes?project=prj", nil, 200, `"name":"live"`},
 				{"GET", "/v2/sandboxes/sessions?project=prj&name=live", nil, 200, live},
 				{"PATCH", "/v2/sandboxes/live?projectId=prj", obj{}, 200, ""},
-				{"POST", "/v2/sandboxes/base/fork?projectId=prj", obj{"name": "live"}, 410, ""}, // its source is looked at first
+				{"POST", "/v2/sandboxes/base/fork?projectId=prj", obj{"name": "live"}, 410, ""}, // the source of the fork is checked first
 			}},
 		{"a name that is not there",
 			request{"GET", "/v2/sandboxes/gone?projectId=prj", nil, 404, "not_found"},
@@ -282,9 +283,9 @@ func TestAnswersAgree(t *testing.T) {
 	}
 }
 
-// TestCommandIDInMaking: one of two starts with an ID is refused, and then finds
-// the other.
-func TestCommandIDInMaking(t *testing.T) {
+// TestCommandIDDuringStart: of two starts with the same ID one is refused. Its client then
+// finds the command of the other.
+func TestCommandIDDuringStart(t *testing.T) {
 	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := session(c.create(nil).Session.ID)
@@ -302,7 +303,7 @@ func TestCommandIDInMaking(t *testing.T) {
 			first = second
 		case a = <-second:
 		}
-		c.call("GET", sess+"/cmd/"+id, nil, 200, nil) // whichever it was
+		c.call("GET", sess+"/cmd/"+id, nil, 200, nil) // the command of either start
 		b := <-first
 		assert.ElementsMatch(t, []int{200, 409}, []int{a.status, b.status}, "%s%s", a.body, b.body)
 	}

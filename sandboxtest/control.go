@@ -116,7 +116,7 @@ func controlBody(r *http.Request, v any) error {
 	if err != nil {
 		return bodyError(err)
 	}
-	return strict(data, v)
+	return decodeStrict(data, v)
 }
 
 func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
@@ -152,7 +152,8 @@ func (s *Server) controlAdvance(r *http.Request) (any, error) {
 	if err := controlBody(r, &p); err != nil {
 		return nil, err
 	}
-	// Later calls add up, and the clock's offset is a time.Duration.
+	// Limit the sum of all calls, too: the clock's offset is a time.Duration, which could
+	// overflow.
 	if p.AdvanceMs < 0 || p.AdvanceMs > maxClock.Sub(s.Now()).Milliseconds() {
 		return nil, reply.Invalid("`advanceMs` should be >= 0, and not lead beyond the year %d.", maxClock.Year())
 	}
@@ -184,7 +185,7 @@ func (s *Server) controlInject(r *http.Request) (any, error) {
 	if p.Path != "" {
 		f.Match = func(r *http.Request) bool {
 			at, _ := apiPath(r)
-			ok, _ := path.Match(p.Path, at) // the pattern was tried
+			ok, _ := path.Match(p.Path, at) // the pattern was checked above
 			return ok
 		}
 	}
@@ -199,8 +200,8 @@ func (s *Server) controlClearFaults(*http.Request) (any, error) {
 	return nil, nil
 }
 
-// Crash simulates the death of the machine of a running sandbox: its processes
-// end, its files since the last snapshot are lost, and its session has failed.
-// Callers waiting for a command receive the error that the sandbox has stopped,
-// and no exit code. It reports whether there was such a sandbox with a session.
+// Crash simulates the death of the machine of a running sandbox: its processes end, its
+// files since the last snapshot are lost, and its session has failed. Callers waiting for a
+// command receive the error that the sandbox has stopped, and no exit code. It reports
+// whether the sandbox was running.
 func (s *Server) Crash(name string) bool { return s.store.Crash(name) }

@@ -18,7 +18,7 @@ import (
 
 const controlToken = "ctl_of-the-test"
 
-// control asks the control API.
+// control sends a request to the control API.
 func (c *raw) control(method, path string, body any, status int, out any) {
 	c.t.Helper()
 	req := c.request(method, "", body)
@@ -59,7 +59,7 @@ func TestControl(t *testing.T) {
 	assert.Equal(t, "stopped", c.session(sess).Status, "its timeout has passed")
 	const years = int64(365 * 24 * 3600_000)
 	c.control("POST", "/clock", obj{"advanceMs": 99 * years}, 200, &before)
-	c.control("POST", "/clock", obj{"advanceMs": 99 * years}, 400, nil) // together more than a time.Duration holds
+	c.control("POST", "/clock", obj{"advanceMs": 99 * years}, 400, nil) // with the previous advance, more than a time.Duration can hold
 	c.control("GET", "/clock", nil, 200, &after)
 	assert.GreaterOrEqual(t, after.Now, before.Now)
 
@@ -121,9 +121,9 @@ func TestControlIsClosed(t *testing.T) {
 		assert.Equal(t, 403, ask(clock, token, nil), what)
 	}
 	assert.Equal(t, 403, ask(clock, controlToken, func(r *http.Request) { r.Header.Set("Origin", "http://"+r.URL.Host) }), "a web page")
-	assert.Equal(t, 403, ask(clock, controlToken, func(r *http.Request) { r.Host = "rebound.example" }), "a name that was pointed here")
+	assert.Equal(t, 403, ask(clock, controlToken, func(r *http.Request) { r.Host = "rebound.example" }), "a foreign name that leads to this machine")
 	assert.Less(t, srv.Now().Sub(began), time.Hour)
-	assert.Equal(t, 403, ask(srv.URL+"/v2/sandboxes", controlToken, nil), "it opens nothing else")
+	assert.Equal(t, 403, ask(srv.URL+"/v2/sandboxes", controlToken, nil), "the token of the control API is not valid for the API")
 	assert.Equal(t, 404, ask(strings.Replace(clock, "/control", "/controls", 1), controlToken, nil))
 
 	// Without its own token the control API does not exist, whatever is sent.
@@ -159,7 +159,7 @@ func TestEdgeCuts(t *testing.T) {
 			done <- ending{string(out), err}
 		}()
 		require.Eventually(t, func() bool {
-			resp := c.send(c.request("POST", session(sb.CurrentSession().ID())+"/fs/read", obj{"path": "started"})) // which does not start a command
+			resp := c.send(c.request("POST", session(sb.CurrentSession().ID())+"/fs/read", obj{"path": "started"})) // a request that starts no command
 			return resp.StatusCode == 200
 		}, eventually, 10*time.Millisecond)
 		srv.Advance(6 * time.Minute)

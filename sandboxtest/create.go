@@ -11,15 +11,15 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
 
-// createSandbox handles POST /v2/sandboxes, /v3/sandboxes and /v4/sandboxes. They differ
-// in what they boot if the request names neither a runtime nor an image.
+// createSandbox handles POST /v2/sandboxes, /v3/sandboxes and /v4/sandboxes. The versions
+// boot different systems if the request names neither a runtime nor an image.
 func (c *call) createSandbox() error {
 	var p createParams
 	if err := c.decode(&p); err != nil {
 		return err
 	}
 	var err error
-	if p.ProjectID, err = c.inProject(p.ProjectID); err != nil {
+	if p.ProjectID, err = c.resolveProject(p.ProjectID); err != nil {
 		return err
 	}
 	if p.ProjectID == "" {
@@ -56,7 +56,8 @@ func (c *call) createSandbox() error {
 			if from, err = st.Usable(p.ProjectID, src.SnapshotID); err != nil {
 				return err
 			}
-			// The files come from an image or a runtime, whatever the request asks for.
+			// The image is that of the snapshot's files. So is the runtime, unless the
+			// request names one.
 			system := from.System()
 			if set.Image = system.Image; set.Runtime == "" {
 				set.Runtime = system.Runtime
@@ -77,7 +78,7 @@ func (c *call) createSandbox() error {
 	if err := p.applyArchitecture(c.version, &set, from); err != nil {
 		return err
 	}
-	if err := c.boot(&set, from); err != nil {
+	if err := c.completeSettings(&set, from); err != nil {
 		return err
 	}
 	return c.makeSandbox(p.ProjectID, p.Name, set, from, fill)
@@ -108,7 +109,7 @@ func (c *call) forkSandbox() error {
 			return reply.ErrSnapshotGone
 		}
 	}
-	if err := c.boot(&set, from); err != nil {
+	if err := c.completeSettings(&set, from); err != nil {
 		return err
 	}
 	return c.makeSandbox(source.Project(), p.Name, set, from, nil)
@@ -131,7 +132,7 @@ func (c *call) makeSandbox(project, name string, set store.Settings, from *store
 		return err
 	}
 	if len(set.Ports) == wire.MaxPorts {
-		// The service does this, although its schema allows as many.
+		// The service fails here, although its schema allows that many ports.
 		return reply.Fail(http.StatusInternalServerError, "internal_server_error", "Internal Server Error")
 	}
 	ctx, cancel := c.detached()
@@ -148,8 +149,9 @@ func (c *call) makeSandbox(project, name string, set store.Settings, from *store
 	return nil
 }
 
-// boot determines the runtime or the image of a new sandbox.
-func (c *call) boot(set *store.Settings, from *store.Snapshot) (err error) {
+// completeSettings sets the runtime or image that the request does not name, and checks the
+// regions.
+func (c *call) completeSettings(set *store.Settings, from *store.Snapshot) (err error) {
 	if from == nil && set.Runtime == "" && set.Image == "" && c.version >= 3 {
 		set.Image, err = c.s.store.PinImage(store.DefaultImage)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
-// tokenPrefix shows what a token is for wherever it appears.
+// tokenPrefix makes the emulator's tokens recognizable wherever they appear.
 const tokenPrefix = "emu_"
 
 // newServerToken returns a token that can't be guessed.
@@ -26,10 +26,11 @@ func newServerToken() string { return tokenPrefix + rand.Text() }
 // arguments and the environment of commands.
 const HostName = firewall.HostName
 
-// authorize checks the sender. The token alone does not keep web pages out: for a
-// browser, a page whose name was pointed to this machine after it was loaded has the same
-// origin as the server, and may send anything. But it can hide neither its name in Host
-// nor its Origin.
+// authorize refuses requests without the token, requests from web pages, and requests for a
+// project of another team. The token alone does not keep web pages out. After a browser has
+// loaded a page, the page's owner can point the page's host name at this machine. The
+// browser then lets the page send any request to this server. But such a request shows the
+// page's name, in Host or in Origin.
 func (s *Server) authorize(r *http.Request) *reply.Error {
 	if failure := s.authorizeBy(r, s.opts.Token, s.oidcToken); failure != nil {
 		return failure
@@ -62,7 +63,8 @@ func wrongTeam(r *http.Request, project string) *reply.Error {
 	return reply.Fail(http.StatusForbidden, "forbidden", "Not authorized")
 }
 
-// authorizeBy is authorize with other tokens.
+// authorizeBy checks the Host, the Origin and the token of a request. It accepts any of
+// tokens.
 func (s *Server) authorizeBy(r *http.Request, tokens ...string) *reply.Error {
 	if !s.knownHost(r.Host) {
 		return forbidden("invalidHost", "The emulator is not reached by the name %.100q. Use its address, localhost, or a name in Options.Hosts.", r.Host)
@@ -89,8 +91,9 @@ func bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// inProject returns the project that a body names, or else that of an OIDC token.
-func (c *call) inProject(named string) (string, error) {
+// resolveProject checks the project that a request names, and returns it. If the request
+// names none and has the OIDC token, it returns the project of that token.
+func (c *call) resolveProject(named string) (string, error) {
 	if named == "" && sameSecret(bearer(c.r), c.s.oidcToken) {
 		named = projectID
 	}
@@ -107,14 +110,15 @@ func forbidden(kind, format string, args ...any) *reply.Error {
 	return e
 }
 
-// sameSecret compares in a time that reveals nothing, not even the length.
+// sameSecret compares two secrets. The time that it takes reveals nothing about them, not
+// even their lengths.
 func sameSecret(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// knownHost reports whether a Host header names this server in a way that a web page
-// can't arrange: by an address, one of its own names, or one of Vercel's.
+// knownHost reports whether a Host header has an address, one of the server's own names, or
+// one of Vercel's. The owner of a web page can't point any of these at this machine.
 func (s *Server) knownHost(host string) bool {
 	name := hostName(host)
 	if _, err := netip.ParseAddr(name); err == nil {

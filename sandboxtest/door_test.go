@@ -60,7 +60,7 @@ func TestOtherTeams(t *testing.T) {
 	} {
 		err := call()
 		require.ErrorIs(t, err, sandbox.ErrUnauthorized, name)
-		if name != "drive" { // which may also be a plan without drives
+		if name != "drive" { // for drives this can also mean that the plan has none
 			assert.ErrorContains(t, err, "team_other", name)
 		}
 	}
@@ -116,7 +116,7 @@ func TestTokenNamesItsProject(t *testing.T) {
 	made := ask(srv.OIDCToken(), "POST", "/v3/sandboxes", obj{"name": "box"}, 200)
 	assert.Equal(t, srv.Credentials().ProjectID, made.Session.ProjectID)
 	made = ask(srv.OIDCToken(), "POST", "/v3/sandboxes", obj{"name": "named", "projectId": "prj_named"}, 200)
-	assert.Equal(t, "prj_named", made.Session.ProjectID, "what a request says goes before")
+	assert.Equal(t, "prj_named", made.Session.ProjectID, "the project in the request takes precedence")
 	ask(srv.OIDCToken(), "GET", "/v2/sandboxes/box", nil, 200)
 	ask(srv.OIDCToken(), "POST", "/v2/sandboxes/drives/data", obj{}, 201)
 	ask(srv.OIDCToken(), "POST", "/v2/sandboxes/drives/data/fork", obj{"name": "copy"}, 201)
@@ -185,7 +185,8 @@ func TestWarnsBeyondLoopback(t *testing.T) {
 	}
 }
 
-// TestStateIsForItsOwner: the saved state contains environments and files.
+// TestStateIsForItsOwner: only the owner may read the saved state, because it contains
+// environments and files.
 func TestStateIsForItsOwner(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {

@@ -12,7 +12,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/store"
 )
 
-// driveBlock divides the size of every drive.
+// The size of a drive must be a multiple of driveBlock.
 const driveBlock = 4096
 
 // driveParams describe a new drive.
@@ -75,13 +75,12 @@ func (c *call) listDrives() error {
 		return err
 	}
 	items := slices.DeleteFunc(c.s.store.ListDrives(q.Get("projectId")), func(d wire.Drive) bool { return !strings.HasPrefix(d.Name, prefix) })
-	items, pagination := cut(page, "drives by "+by, items, func(d wire.Drive) sortKey { return sortKey{key(d), d.ID} })
+	items, pagination := paginate(page, "drives by "+by, items, func(d wire.Drive) sortKey { return sortKey{key(d), d.ID} })
 	reply.WriteJSON(c.w, http.StatusOK, wire.DrivesPage{Drives: items, Pagination: pagination})
 	return nil
 }
 
-// mountParam is a mount in a request. It lacks the leniency with which clients decode
-// responses.
+// mountParam is a mount in a request. Unlike wire.Mount, it is decoded strictly.
 type mountParam wire.Mount
 
 // checkMountParams checks mounts as far as possible without the drives, and returns them
@@ -113,7 +112,7 @@ func checkMountParams(mounts map[string]mountParam) (map[string]wire.Mount, erro
 		}
 		switch m.Mode {
 		case store.MountSnapshot:
-		case "read-only": // what it was called before
+		case "read-only": // its former name
 			m.Mode = store.MountSnapshot
 		case store.MountReadWrite:
 			if written[m.Drive] {
@@ -145,7 +144,7 @@ func (c *call) getOrCreateDrive() error {
 		return err
 	}
 	var err error
-	if p.ProjectID, err = c.inProject(p.ProjectID); err != nil {
+	if p.ProjectID, err = c.resolveProject(p.ProjectID); err != nil {
 		return err
 	}
 	if err := p.check(); err != nil {
@@ -190,7 +189,7 @@ func (c *call) forkDrive() error {
 	if err := c.decode(&p); err != nil {
 		return err
 	}
-	project, err := c.inProject(c.r.URL.Query().Get("projectId"))
+	project, err := c.resolveProject(c.r.URL.Query().Get("projectId"))
 	if err != nil {
 		return err
 	}

@@ -89,8 +89,8 @@ func TestDrives(t *testing.T) {
 	c.call("GET", "/v2/sandboxes/features?projectId=prj", nil, 200, nil)
 }
 
-// TestDriveOutlivesSandboxes: the next sandbox reads what one sandbox has written, and
-// snapshots contain nothing of it.
+// TestDriveOutlivesSandboxes: a sandbox reads what an earlier one has written to a drive.
+// Snapshots contain no files of the drive.
 func TestDriveOutlivesSandboxes(t *testing.T) {
 	t.Parallel()
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
@@ -175,7 +175,7 @@ func TestMountRefusals(t *testing.T) {
 	}
 	c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "mounts": obj{"/x": mounted("none", "snapshot")}}, 404, "not_found")
 	c.create(obj{"region": "sfo1", "mounts": obj{"/x": mounted("west", "read-write")}})
-	assert.Len(t, c.list(url.Values{"project": {"prj"}}).Sandboxes, 1, "nothing was left behind")
+	assert.Len(t, c.list(url.Values{"project": {"prj"}}).Sandboxes, 1, "a refused creation leaves nothing")
 }
 
 func TestForkDrive(t *testing.T) {
@@ -221,9 +221,9 @@ func TestDrivesOutliveTheServer(t *testing.T) {
 	})
 }
 
-// TestDriveLines: forks know their source, on both routes of drives, also after a
-// restart.
-func TestDriveLines(t *testing.T) {
+// TestDriveAncestors: a forked drive names its source and the first drive of its line, on
+// both paths of the API, and after a restart.
+func TestDriveAncestors(t *testing.T) {
 	t.Parallel()
 	opts := sandboxtest.Options{Dir: t.TempDir(), Mode: sandboxtest.Folder}
 	srv, err := sandboxtest.NewServer(&opts)

@@ -18,8 +18,8 @@ type Enforcement struct {
 	// session runs. Otherwise only a policy deny-all that a session starts with
 	// is enforced, in [Namespace] mode.
 	Policies bool
-	// Missing is why something of these is not enforced, and what adds it, a line for
-	// each; nil if everything is.
+	// Missing has a line for each part that is not enforced: why, and how to enable it. It
+	// is nil if all parts are enforced.
 	Missing error
 }
 
@@ -32,21 +32,21 @@ func (s *Server) Enforces() Enforcement {
 	}
 	var missing []error
 	if !e.Files {
-		why, remedy := shortly(s.store.Host.Reasons()), namespacesRemedy()
+		why, remedy := joinReasons(s.store.Host.Reasons()), namespacesRemedy()
 		if s.opts.Mode == Folder {
 			why, remedy = "folder mode was requested", "request no mode"
 		}
-		missing = append(missing, lacks("commands are ordinary processes of this machine ("+why+")", remedy))
+		missing = append(missing, missingPart("commands are ordinary processes of this machine ("+why+")", remedy))
 	}
 	if !e.Users {
-		missing = append(missing, lacks("sandboxes have one user only, and no sudo", "run the emulator as root on Linux, with namespaces"))
+		missing = append(missing, missingPart("sandboxes have one user only, and no sudo", "run the emulator as root on Linux, with namespaces"))
 	}
 	if !e.Policies {
 		remedy := tunRemedy()
 		if !e.Files {
 			remedy = "add namespaces first"
 		}
-		missing = append(missing, lacks("network policies have no effect, because sandboxes have no network of their own", remedy))
+		missing = append(missing, missingPart("network policies have no effect, because sandboxes have no network of their own", remedy))
 	}
 	e.Missing = errors.Join(missing...)
 	return e
@@ -69,7 +69,7 @@ func (s *Server) whyFolder() []string {
 		return nil
 	}
 	return []string{
-		"sandboxes run as ordinary processes on this machine's own files (folder mode): " + shortly(s.store.Host.Reasons()),
+		"sandboxes run as ordinary processes on this machine's own files (folder mode): " + joinReasons(s.store.Host.Reasons()),
 		"to give them namespaces: " + namespacesRemedy(),
 	}
 }

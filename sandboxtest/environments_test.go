@@ -38,7 +38,7 @@ func withoutSudo(t *testing.T) *exec.Cmd {
 	return inUserNamespace(t, "-m", `for sudo in $(IFS=:; for dir in $PATH; do echo "$dir/sudo"; done); do test ! -e "$sudo" || mount --bind /dev/null "$sudo"; done && `)
 }
 
-// machine is a machine that offers the emulator more or fewer features.
+// machine describes an environment in which the emulator has more or fewer features.
 type machine struct {
 	name  string
 	mode  sandboxtest.Mode
@@ -63,7 +63,7 @@ var machines = []machine{
 	{"folder mode", sandboxtest.Folder, func(t *testing.T) *victim { return startVictim(t, sandboxtest.Folder, "") }},
 }
 
-// world is what a test can use on a machine.
+// world has what the rows of the table need on a machine.
 type world struct {
 	t    *testing.T
 	v    *victim
@@ -87,8 +87,8 @@ func script(ctx context.Context, sb *sandbox.Sandbox, text string) (string, erro
 	return strings.TrimSpace(out), err
 }
 
-// says fails unless a script prints the wanted text.
-func (w *world) says(sb *sandbox.Sandbox, want, text string) error {
+// expect returns an error unless a script prints the wanted text.
+func (w *world) expect(sb *sandbox.Sandbox, want, text string) error {
 	out, err := script(w.t.Context(), sb, text)
 	if err == nil && out != want {
 		err = fmt.Errorf("%q instead of %q", out, want)
@@ -98,7 +98,7 @@ func (w *world) says(sb *sandbox.Sandbox, want, text string) error {
 
 // fetch downloads the machine's page within a number of seconds.
 func (w *world) fetch(sb *sandbox.Sandbox, seconds int) error {
-	return w.says(sb, "here", fmt.Sprintf("curl -sS -m %d --noproxy '*' %s", seconds, w.page))
+	return w.expect(sb, "here", fmt.Sprintf("curl -sS -m %d --noproxy '*' %s", seconds, w.page))
 }
 
 const (
@@ -107,9 +107,9 @@ const (
 	realRoot   = "root, root without sudo"
 )
 
-// ability is something that works on some machines. On the others it is also tried, and
-// must fail. Abilities marked untried are not tried there: they would change the machine
-// itself if its sudo works in a folder.
+// ability is something that works on some machines. On the others it must fail. untried
+// lists machines on which it is not tried: if sudo works in folder mode there, it would
+// change the machine itself.
 type ability struct {
 	name, works, untried string
 	try                  func(ctx context.Context, w *world) error
@@ -150,20 +150,20 @@ var abilities = []ability{
 		if err != nil {
 			return err
 		}
-		return w.says(w.sb, "text 640", "echo $(cat deep/er/file) $(stat -c %a deep/er/file)")
+		return w.expect(w.sb, "text 640", "echo $(cat deep/er/file) $(stat -c %a deep/er/file)")
 	}},
 	{"stop and resume, snapshots, forks", everywhere, "", func(ctx context.Context, w *world) error {
 		first, err := w.c.Create(ctx, &sandbox.CreateOptions{Name: "kept"})
 		if err != nil {
 			return err
 		}
-		if err := w.says(first, "", "mkdir dir; echo kept > dir/file"); err != nil {
+		if err := w.expect(first, "", "mkdir dir; echo kept > dir/file"); err != nil {
 			return err
 		}
 		if _, err := first.Stop(ctx, nil); err != nil {
 			return err
 		}
-		if err := w.says(first, "kept", "cat dir/file"); err != nil {
+		if err := w.expect(first, "kept", "cat dir/file"); err != nil {
 			return err
 		}
 		snap, err := first.Snapshot(ctx, nil)
@@ -178,7 +178,7 @@ var abilities = []ability{
 		if err != nil {
 			return err
 		}
-		return errors.Join(w.says(second, "kept", "cat dir/file; rm dir/file"), w.says(third, "kept", "cat dir/file"))
+		return errors.Join(w.expect(second, "kept", "cat dir/file; rm dir/file"), w.expect(third, "kept", "cat dir/file"))
 	}},
 	{"terminals", everywhere, "", func(ctx context.Context, w *world) error {
 		shell, err := terminal.Open(ctx, w.sb, &terminal.ShellOptions{Command: "sh", Args: []string{"-c", "test -t 0 && stty size && exit 5"}, Cols: 90, Rows: 30})
@@ -219,7 +219,7 @@ var abilities = []ability{
 		if err != nil {
 			return err
 		}
-		return errors.Join(w.says(cloned, "second", "cat file"), w.says(unpacked, "inside", "cat a/b.txt"))
+		return errors.Join(w.expect(cloned, "second", "cat file"), w.expect(unpacked, "inside", "cat a/b.txt"))
 	}},
 	{"files apart from the machine's", namespaces, "", func(ctx context.Context, w *world) error {
 		if _, err := script(ctx, w.sb, "echo x > "+w.dir+"/left 2>/dev/null; true"); err != nil {
@@ -232,7 +232,7 @@ var abilities = []ability{
 		return nil
 	}},
 	{"sudo", realRoot, "folder mode", func(_ context.Context, w *world) error {
-		return errors.Join(w.says(w.sb, "0 ubuntu", "sudo sh -c 'echo $(id -u) $SUDO_USER'"), w.says(w.sb, "0", "sudo touch /usr/local/probe && stat -c %u /usr/local/probe"))
+		return errors.Join(w.expect(w.sb, "0 ubuntu", "sudo sh -c 'echo $(id -u) $SUDO_USER'"), w.expect(w.sb, "0", "sudo touch /usr/local/probe && stat -c %u /usr/local/probe"))
 	}},
 	{"users and groups", realRoot, "folder mode", func(ctx context.Context, w *world) error {
 		user, err := w.sb.CreateUser(ctx, "bob")
@@ -257,10 +257,10 @@ var abilities = []ability{
 		if err != nil {
 			return err
 		}
-		return w.says(w.sb, "refused", "sudo -u daemon cat /home/bob/file 2>/dev/null || echo refused")
+		return w.expect(w.sb, "refused", "sudo -u daemon cat /home/bob/file 2>/dev/null || echo refused")
 	}},
 	{"package managers", realRoot, "folder mode", func(_ context.Context, w *world) error {
-		return w.says(w.sb, "installed", `mkdir -p pkg/DEBIAN pkg/opt/own && printf 'Package: own\nVersion: 1\nArchitecture: all\nMaintainer: me <me@example.com>\nDescription: own\n' > pkg/DEBIAN/control &&
+		return w.expect(w.sb, "installed", `mkdir -p pkg/DEBIAN pkg/opt/own && printf 'Package: own\nVersion: 1\nArchitecture: all\nMaintainer: me <me@example.com>\nDescription: own\n' > pkg/DEBIAN/control &&
 			echo installed > pkg/opt/own/file && dpkg-deb -b pkg own.deb >/dev/null && sudo dpkg -i own.deb >/dev/null && cat /opt/own/file`)
 	}},
 	{"deny-all from the start", namespaces, "", func(ctx context.Context, w *world) error {
@@ -310,17 +310,17 @@ func TestWhatWorksWhere(t *testing.T) {
 	t.Cleanup(here.Close)
 	for _, m := range machines {
 		if !needs.Slow() && m.name != "ordinary user" {
-			continue // other tests meet the others
+			continue // other tests cover the other machines
 		}
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			v := m.start(t)
 			if v.mode == sandboxtest.Folder && m.mode == sandboxtest.Namespace {
-				v.kill() // so that all that it has written is there
-				needs.Missing(t, "namespaces: %s", &v.said)
+				v.kill() // so that its output is complete
+				needs.Missing(t, "namespaces: %s", &v.stderr)
 			}
 			require.Equal(t, m.mode, v.mode)
-			w := &world{t: t, v: v, c: v.sdk(), host: sandboxtest.HostName, dir: openToAll(t, "/var/tmp")} // not in /tmp, which is a sandbox's own in every mode
+			w := &world{t: t, v: v, c: v.sdk(), host: sandboxtest.HostName, dir: openToAll(t, "/var/tmp")} // not in /tmp: in every mode a sandbox has its own
 			if m.mode == sandboxtest.Folder {
 				w.host = "127.0.0.1"
 			}

@@ -100,8 +100,8 @@ func ExampleServer_Inject() {
 	// Output: exit code 0
 }
 
-// A program whose sandboxes use their own image finds it under that name, with this
-// machine's own programs.
+// A program that creates sandboxes from its own image finds an image with that name. The
+// image has the programs of this machine.
 func ExampleOptions_images() {
 	srv, err := sandboxtest.NewServer(&sandboxtest.Options{
 		Images: []string{"team/toolchain:v1"},

@@ -26,7 +26,7 @@ func Operations() (names []string) {
 	return slices.Compact(names)
 }
 
-// Tick advances the time by d each time the clock is read.
+// Tick makes the server's clock advance by d each time it is read.
 func (s *Server) Tick(d time.Duration) {
 	s.store.Clock.Replace(func(func() time.Time) func() time.Time {
 		var looks time.Duration

@@ -65,7 +65,7 @@ type faults struct {
 
 type injected struct {
 	Fault
-	left      int  // -1 is without end
+	remaining int  // times that it will still occur; -1 means always
 	byControl bool // injected by the control API
 }
 
@@ -77,9 +77,9 @@ func (s *Server) Inject(f Fault) (remove func()) {
 }
 
 func (f *faults) inject(fault Fault, byControl bool) *injected {
-	in := &injected{Fault: fault, left: fault.Times, byControl: byControl}
+	in := &injected{Fault: fault, remaining: fault.Times, byControl: byControl}
 	if fault.Times <= 0 {
-		in.left = -1
+		in.remaining = -1
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -90,23 +90,23 @@ func (f *faults) inject(fault Fault, byControl bool) *injected {
 func (f *faults) remove(in *injected) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	in.left = 0
+	in.remaining = 0
 }
 
-// take returns the fault that occurs for the request, or nil.
-func (f *faults) take(op Operation, r *http.Request) *Fault {
+// next returns the fault that occurs for the request, or nil.
+func (f *faults) next(op Operation, r *http.Request) *Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, in := range f.list {
 		switch {
-		case in.left == 0,
+		case in.remaining == 0,
 			in.Operation != "" && in.Operation != op,
 			in.Match != nil && !in.Match(r),
 			in.Probability > 0 && rand.Float64() >= in.Probability:
 			continue
 		}
-		if in.left > 0 {
-			in.left--
+		if in.remaining > 0 {
+			in.remaining--
 		}
 		return &in.Fault
 	}
@@ -121,7 +121,7 @@ type faultWriter struct {
 	http.ResponseWriter
 	fault *Fault
 	sent  int64
-	cut   atomic.Bool // by CutAfter: nothing more is sent
+	cut   atomic.Bool // CutAfter has passed: nothing more is sent
 }
 
 // end breaks the connection of a response that was cut, unless it ends cleanly.

@@ -39,7 +39,7 @@ func TestFaults(t *testing.T) {
 			assert.Equal(t, "2", resp.Header.Get("Retry-After"))
 		}
 		c.get("one", "", 200) // another operation
-		assert.Equal(t, 200, c.send(touch("status")).StatusCode, "it has struck twice")
+		assert.Equal(t, 200, c.send(touch("status")).StatusCode, "the fault has occurred twice")
 	})
 	t.Run("act then status", func(t *testing.T) {
 		srv.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, ActThenStatus: 502, Code: "bad_gateway", Times: 1})
@@ -67,7 +67,7 @@ func TestFaults(t *testing.T) {
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 		assert.Len(t, data, 300)
 	})
-	t.Run("delay and take back", func(t *testing.T) {
+	t.Run("delay and remove", func(t *testing.T) {
 		remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.GetSandbox, Delay: time.Hour})
 		var wg sync.WaitGroup
 		req := c.request("GET", "/v2/sandboxes/one?projectId=prj", nil)

@@ -19,7 +19,8 @@ import (
 type pathParams struct {
 	Path string `json:"path"`
 	Cwd  string `json:"cwd"`
-	// The Python client sends Recursive.
+	// Recursive creates missing parents, too, and accepts an existing directory. Only the
+	// Python client sends it.
 	Recursive bool `json:"recursive"`
 }
 
@@ -90,13 +91,14 @@ func (c *call) readFile() error {
 	}
 	// Copy to the end: files below /proc and /sys do not know their size.
 	if _, err := io.Copy(c.w, f); err != nil {
-		panic(http.ErrAbortHandler) // what the client has is not the whole
+		panic(http.ErrAbortHandler) // so that the client notices that the file is incomplete
 	}
 	return nil
 }
 
-// attachment returns the Content-Disposition of a file. Characters that a quoted string
-// can't contain are question marks in it, and intact in a second form.
+// attachment returns the Content-Disposition of a file. Its first form of the name has
+// question marks for characters that a quoted string can't contain. If there are any, a
+// second form has the whole name, escaped.
 func attachment(name string) string {
 	var plain strings.Builder
 	odd := false
@@ -136,7 +138,7 @@ func (c *call) writeFiles() error {
 	if f, err := machine.ReadFile(cwd, ""); errors.Is(err, fs.ErrNotExist) {
 		return reply.FileError("The archive could not be extracted: %s: No such file or directory", cwd)
 	} else if err == nil {
-		_ = f.Close() // it was only opened
+		_ = f.Close() // only its existence matters
 	}
 	if err := machine.Extract(c.ctx, c.body(c.s.opts.MaxUpload), cwd); err != nil {
 		if e, ok := errors.AsType[*reply.Error](err); ok {
@@ -162,7 +164,7 @@ func (c *call) fileError(sess *store.Session, what string, err error) error {
 	}
 	reason := strings.TrimPrefix(err.Error(), "box: ")
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
-		reason = capital(pe.Err.Error())
+		reason = capitalize(pe.Err.Error())
 		if !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(what, "error creating") {
 			// The service does not name a missing parent, but it names all other files.
 			reason = path.Join("/", filepath.ToSlash(pe.Path)) + ": " + reason
@@ -174,8 +176,8 @@ func (c *call) fileError(sess *store.Session, what string, err error) error {
 	return reply.FileError("%s: %s", what, reason)
 }
 
-// capital returns a text with a capital, like the C library's messages.
-func capital(s string) string {
+// capitalize makes the first letter a capital, as in the messages of the C library.
+func capitalize(s string) string {
 	if s == "" {
 		return s
 	}

@@ -186,7 +186,8 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// A file of the kernel is as long as its data, whatever its size says.
+// TestReadKernelFiles: a read of a file below /proc returns all of its data, although the
+// file's size is zero.
 func TestReadKernelFiles(t *testing.T) {
 	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
@@ -203,8 +204,8 @@ func TestReadKernelFiles(t *testing.T) {
 	}
 }
 
-// TestUploadOfAnEndingSession: an upload whose session ends gets that error, whichever
-// error it has met first.
+// TestUploadOfAnEndingSession: if the session ends during an upload, the response says so,
+// even if the upload has failed with another error first.
 func TestUploadOfAnEndingSession(t *testing.T) {
 	t.Parallel()
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, _ *sandboxtest.Server, c *raw) {
@@ -222,7 +223,7 @@ func TestUploadOfAnEndingSession(t *testing.T) {
 				status, text := c.upload(sess, "/", body)
 				responded <- response{status, text}
 			}()
-			// An archive without its end: a second one would follow in the same stream.
+			// Send one file, and begin a second one that never arrives completely.
 			zip := gzip.NewWriter(w)
 			pack := tar.NewWriter(zip)
 			require.NoError(t, pack.WriteHeader(&tar.Header{Name: strings.TrimPrefix(first, "/"), Mode: 0o644, Size: 1}))
@@ -232,7 +233,7 @@ func TestUploadOfAnEndingSession(t *testing.T) {
 			require.NoError(t, zip.Flush())
 			for status := 0; status != 200; {
 				status, _ = c.readFile(sess, first)
-				require.Empty(t, responded, "the upload is under way")
+				require.Empty(t, responded, "the upload is in progress")
 			}
 
 			c.stop(sess)

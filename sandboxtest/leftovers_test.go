@@ -23,7 +23,7 @@ func (r *recorder) Errorf(format string, args ...any) {
 	r.failures = append(r.failures, fmt.Sprintf(format, args...))
 }
 
-// TestCheckClosed: running sandboxes are named, stopped or deleted ones are not.
+// TestCheckClosed: CheckClosed names running sandboxes, and no stopped or deleted ones.
 func TestCheckClosed(t *testing.T) {
 	t.Parallel()
 	srv := sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder})

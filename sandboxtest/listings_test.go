@@ -95,7 +95,7 @@ func TestListSessionsAndSnapshots(t *testing.T) {
 	c.create(obj{"name": "one"})
 	c.create(obj{"name": "two"})
 	for i := range 3 {
-		c.keepFile("one", fmt.Sprint(i))
+		c.saveFile("one", fmt.Sprint(i))
 		srv.Advance(time.Second)
 	}
 	var sessions, page wire.SessionsPage

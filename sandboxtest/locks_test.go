@@ -66,7 +66,7 @@ func checkLocks(t *testing.T, fn *ast.FuncDecl) (calls int) {
 		for _, taker := range takers[suffix] {
 			ok = ok || takes[taker]
 		}
-		assert.True(t, ok, "%s calls what ends in %s, without that lock", fn.Name.Name, suffix)
+		assert.True(t, ok, "%s calls a function whose name ends in %s without that lock", fn.Name.Name, suffix)
 	}
 	return calls
 }

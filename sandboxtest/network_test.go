@@ -69,8 +69,8 @@ func TestRoutes(t *testing.T) {
 		require.Len(t, body, large)
 		stopped := c.stop(made.Session.ID).Session
 		assert.Positive(t, stopped.NetworkTransfer.Ingress)
-		assert.Less(t, stopped.NetworkTransfer.Ingress, int64(large), "what it received")
-		assert.GreaterOrEqual(t, stopped.NetworkTransfer.Egress, int64(large), "what it sent")
+		assert.Less(t, stopped.NetworkTransfer.Ingress, int64(large), "bytes received")
+		assert.GreaterOrEqual(t, stopped.NetworkTransfer.Egress, int64(large), "bytes sent")
 		status, body = get()
 		assert.Equal(t, 410, status)
 		assert.Contains(t, body, "SANDBOX_STOPPED")
@@ -117,7 +117,7 @@ func TestRouteToLoopback(t *testing.T) {
 	}
 	policies := []string{"deny-all", "allow-all"}
 	if !needs.Slow() {
-		policies = policies[:1] // from where nothing leads out
+		policies = policies[:1] // the policy that denies everything
 	}
 	for _, policy := range policies {
 		t.Run(policy, func(t *testing.T) {
@@ -227,7 +227,7 @@ func TestTerminal(t *testing.T) {
 		x.until("30 100")
 		x.until("/dev/pts/")
 		x.until("from sandbox, from start d")
-		// Before its prompt, bash sets the size that it has just queried.
+		// Wait for the prompt: before it, bash sets the size that it has queried earlier.
 		x.match(`from start d\r\n.*\$ $`)
 		x.send(obj{"type": "resize", "cols": 120, "rows": 40})
 		x.input("stty size\n")

@@ -20,7 +20,7 @@ func TestSnapshotStaysInItsRegion(t *testing.T) {
 	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "golden", "failoverRegions": []string{"sfo1"}})
-	id := c.keepFile("golden", "text")
+	id := c.saveFile("golden", "text")
 	var got wire.SnapshotResponse
 	c.call("GET", "/v2/sandboxes/snapshots/"+id, nil, 200, &got)
 	assert.Equal(t, []string{"iad1"}, got.Snapshot.Regions)
@@ -35,13 +35,13 @@ func TestDeletedSnapshot(t *testing.T) {
 	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one"})
-	id := c.keepFile("one", "text")
+	id := c.saveFile("one", "text")
 	made := c.create(obj{"name": "two", "source": obj{"type": "snapshot", "snapshotId": id}})
 	assert.Equal(t, []string{id, id}, []string{made.Sandbox.CurrentSnapshotID, made.Session.SourceSnapshotID})
 	c.call("DELETE", "/v2/sandboxes/two?projectId=prj&deleteOrphanSnapshots=true", nil, 200, nil)
 	var got wire.SnapshotResponse
 	c.call("GET", "/v2/sandboxes/snapshots/"+id, nil, 200, &got)
-	assert.Equal(t, "created", got.Snapshot.Status, "it belongs to another sandbox")
+	assert.Equal(t, "created", got.Snapshot.Status, "it belongs to a sandbox that was not deleted")
 	assert.Positive(t, got.Snapshot.SizeBytes)
 
 	c.call("DELETE", "/v2/sandboxes/snapshots/"+id, nil, 200, nil)
@@ -58,7 +58,7 @@ func TestClientDeletesASnapshotTwice(t *testing.T) {
 	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one"})
-	id := c.keepFile("one", "text")
+	id := c.saveFile("one", "text")
 	snapshot, err := srv.Client().GetSnapshot(t.Context(), id)
 	require.NoError(t, err)
 	require.NoError(t, snapshot.Delete(t.Context()))
@@ -78,8 +78,8 @@ func TestForkHasNoDrives(t *testing.T) {
 	assert.Len(t, fork.Sandbox.Mounts, 1)
 }
 
-// TestSignalThenDelete: a command that a signal ends has ended when its session has, even
-// if the delete follows the signal immediately.
+// TestSignalThenDelete: if a delete immediately follows a signal, the session ends only
+// after the command that the signal ends.
 func TestSignalThenDelete(t *testing.T) {
 	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})

@@ -122,7 +122,7 @@ func init() {
 // lookUp finds the endpoint of a request and the values of its wildcards. If no method
 // matches, allowed lists the methods of the path.
 func lookUp(method, escapedPath string) (e *endpoint, version int, values []string, allowed []string, err *reply.Error) {
-	// Drives are also a separate product with the same operations.
+	// The service also offers drives under /v1/drives, with the same operations.
 	if rest, ok := strings.CutPrefix(escapedPath, "/v1/drives"); ok && (rest == "" || rest[0] == '/') {
 		escapedPath = "/v2/sandboxes/drives" + rest
 	}
@@ -158,7 +158,7 @@ func lookUp(method, escapedPath string) (e *endpoint, version int, values []stri
 	return nil, version, nil, nil, reply.NotFound("Not Found")
 }
 
-// cutVersion removes the version and the common name from a path.
+// cutVersion splits a path /v<version>/sandboxes<rest>.
 func cutVersion(escapedPath string) (version int, rest string, err *reply.Error) {
 	number, rest, ok := strings.Cut(strings.TrimPrefix(escapedPath, "/v"), "/sandboxes")
 	version, aerr := strconv.Atoi(number)

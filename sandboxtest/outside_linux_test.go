@@ -30,7 +30,7 @@ const secretOfRoot = "what root alone may read"
 
 func newRootsFiles(t *testing.T) *rootsFiles {
 	t.Helper()
-	dir := openToAll(t, "/var/tmp") // not in /tmp, which is a sandbox's own in every mode
+	dir := openToAll(t, "/var/tmp") // not in /tmp: in every mode a sandbox has its own
 	o := rootsFiles{dir, filepath.Join(dir, "file"), filepath.Join(dir, "secret")}
 	require.NoError(t, os.WriteFile(o.file, []byte("as it was"), 0o644))
 	require.NoError(t, os.WriteFile(o.secret, []byte(secretOfRoot), 0o600))
@@ -60,8 +60,9 @@ func (o *rootsFiles) state(t *testing.T) []string {
 	return lines
 }
 
-// reaches are each method's attempts to reach a file and a directory outside.
-var reaches = map[string]func(ctx context.Context, t *testing.T, f *sandbox.FileSystem, file, dir string) (read any, err error){
+// escapes are attempts to reach a file or a directory outside the sandbox, one for each
+// method.
+var escapes = map[string]func(ctx context.Context, t *testing.T, f *sandbox.FileSystem, file, dir string) (read any, err error){
 	"AppendFile": func(ctx context.Context, _ *testing.T, f *sandbox.FileSystem, file, _ string) (any, error) {
 		return nil, f.AppendFile(ctx, file, []byte("x"))
 	},
@@ -185,18 +186,17 @@ var reaches = map[string]func(ctx context.Context, t *testing.T, f *sandbox.File
 	},
 }
 
-// fileCalls are the methods whose work the server does itself. Of the others, which run
-// a command as the sandbox's user, one is enough by day.
+// fileCalls are the methods whose work the server does itself. The others run a command as
+// the sandbox's user, so one of them is enough unless slow tests run.
 var fileCalls = []string{"Mkdir", "ReadFile", "WriteFile"}
 
 // reading lists the methods that change nothing. They may succeed for files that are not
 // secret.
 var reading = []string{"DownloadDir", "DownloadFile", "Exists", "IOFS", "Lstat", "Open", "ReadDir", "ReadFile", "Readlink", "RealPath", "Stat", "WalkDir"}
 
-// TestFolderModeOfRoot: if the emulator is root and sandboxes are folders of the machine,
-// nothing in a sandbox has root's rights: neither any method on files, with each kind of
-// path that leads out, nor commands, nor the folder itself when directories are replaced
-// by links.
+// TestFolderModeOfRoot: if the emulator is root and in folder mode, nothing in a sandbox
+// has root's rights. It tries each method on files, with each kind of path that leads out
+// of the sandbox, and commands, and replaces directories of the sandbox by links.
 func TestFolderModeOfRoot(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -204,7 +204,7 @@ func TestFolderModeOfRoot(t *testing.T) {
 	}
 	typ := reflect.TypeFor[*sandbox.FileSystem]()
 	for m := range typ.Methods() {
-		assert.Contains(t, reaches, m.Name)
+		assert.Contains(t, escapes, m.Name)
 	}
 	srv, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: sandboxtest.Folder})
 	require.NoError(t, err)
@@ -221,7 +221,7 @@ func TestFolderModeOfRoot(t *testing.T) {
 	require.NoError(t, sb.FS().Symlink(ctx, o.dir, "link"))
 	paths := map[string]string{"absolute": o.dir, "above": up + o.dir[1:], "link": "link", "root of a process": "/proc/self/root" + o.dir, "from a link": "link/../" + filepath.Base(o.dir)}
 	kinds := slices.Sorted(maps.Keys(paths))
-	for _, name := range slices.Sorted(maps.Keys(reaches)) {
+	for _, name := range slices.Sorted(maps.Keys(escapes)) {
 		for _, kind := range kinds {
 			if !needs.Slow() && !slices.Contains(fileCalls, name) && (name != "Chmod" || kind != "link") {
 				continue
@@ -231,9 +231,9 @@ func TestFolderModeOfRoot(t *testing.T) {
 				if file == "file" && !needs.Slow() {
 					continue
 				}
-				read, err := reaches[name](ctx, t, sb.FS(), dir+"/"+file, dir)
-				// For the API, an absolute name outside the sandbox's folder is written
-				// below the folder.
+				read, err := escapes[name](ctx, t, sb.FS(), dir+"/"+file, dir)
+				// Methods that read may succeed, and so may some that write: the API puts
+				// an absolute name below the sandbox's folder. The others must fail.
 				if !slices.Contains(reading, name) && !strings.HasPrefix(name, "WriteFile") && !slices.Contains([]string{"CopyFS", "UploadDir", "Mkdir"}, name) {
 					assert.Error(t, err, "%s, %s", name, kind)
 				}
@@ -247,14 +247,14 @@ func TestFolderModeOfRoot(t *testing.T) {
 		done, err := sb.RunCommand(ctx, "sh", []string{"-c", `cat "$1/secret"; rm -rf "$1"; echo x >"$1/file"; ln "$1/file" hard && echo x >hard; kill -0 "$2"`, "sh", o.dir, fmt.Sprint(os.Getpid())},
 			&sandbox.CommandOptions{Sudo: sudo})
 		require.NoError(t, err)
-		assert.NotZero(t, done.ExitCode, "it may signal the emulator")
+		assert.NotZero(t, done.ExitCode, "a command could signal the emulator")
 		out, err := done.CombinedOutput(ctx)
 		require.NoError(t, err)
 		assert.NotContains(t, out, secretOfRoot)
 		require.Equal(t, before, o.state(t), "sudo %v", sudo)
 	}
 
-	// The emulator links and unlinks a drive's mount point.
+	// The emulator creates and removes a link at a drive's mount point.
 	drive, err := srv.Client().GetOrCreateDrive(ctx, "data", nil)
 	require.NoError(t, err)
 	mounted, err := srv.Client().Create(ctx, &sandbox.CreateOptions{Mounts: map[string]sandbox.Mount{"/vercel/deep/file": {Drive: drive.Name()}}})

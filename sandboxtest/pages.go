@@ -14,9 +14,9 @@ import (
 
 const defaultLimit = 20
 
-// cursor is the start of a page: after the item with this key. It contains values and not
-// positions, so that items that are created or deleted between two pages make no other
-// item appear twice or not at all.
+// cursor says where a page starts: after the item with this key. It holds no position in
+// the list. If items are created or deleted between two pages, no other item is repeated or
+// skipped.
 type cursor struct {
 	By   string `json:"b"`
 	Desc bool   `json:"d"`
@@ -38,7 +38,7 @@ func compareKeys(a, b sortKey) int {
 	return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.id, b.id))
 }
 
-// timeKey formats a time so that times sort as text.
+// timeKey formats a time as text, so that sorting the texts sorts the times.
 func timeKey(t wire.Time) string {
 	if t.IsZero() {
 		return ""
@@ -58,8 +58,8 @@ func (c *call) flag(name string) (bool, error) {
 	return false, reply.Invalid("`%s` should be equal to one of the allowed values \"true, false\".", name)
 }
 
-// parsePage reads limit, sortOrder and cursor. by names the order; a cursor is valid only
-// for the same order.
+// parsePage reads limit, sortOrder and cursor. by names the sort order. A cursor is valid
+// only for the order in which it was made.
 func parsePage(q url.Values, by string, limit int) (*pageQuery, error) {
 	p := &pageQuery{limit: min(defaultLimit, limit), desc: true}
 	if q.Has("limit") {
@@ -105,8 +105,8 @@ func (c *cursor) String() string {
 	return base64.RawURLEncoding.EncodeToString(data)
 }
 
-// cut sorts items and returns the page of them.
-func cut[T any](p *pageQuery, by string, items []T, key func(T) sortKey) ([]T, wire.Pagination) {
+// paginate sorts items and returns those on the page.
+func paginate[T any](p *pageQuery, by string, items []T, key func(T) sortKey) ([]T, wire.Pagination) {
 	compare := func(a, b sortKey) int {
 		if p.desc {
 			a, b = b, a

@@ -78,7 +78,7 @@ func (p *updateParams) apply(st *store.Store, set *store.Settings) error {
 	if err := p.sandboxParams.apply(st, set); err != nil {
 		return err
 	}
-	if p.NetworkPolicy.Given { // before a later session fails by it
+	if p.NetworkPolicy.Given { // now, so that no later session fails for it
 		if err := st.Enforceable(set.Policy.Mode); err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func (p *sandboxParams) apply(st *store.Store, set *store.Settings) error {
 		}
 		set.Image, set.Runtime = image, ""
 	}
-	for _, part := range []func(*store.Settings) error{p.applyMachine, p.applyPlace, p.applyNetwork, p.applyLabels, p.applyRetention} {
+	for _, part := range []func(*store.Settings) error{p.applyMachine, p.applyRegionAndDrives, p.applyNetwork, p.applyEnvAndTags, p.applyRetention} {
 		if err := part(set); err != nil {
 			return err
 		}
@@ -170,8 +170,8 @@ func (p *sandboxParams) applyMachine(set *store.Settings) error {
 	return nil
 }
 
-// applyPlace sets the region and the drives.
-func (p *sandboxParams) applyPlace(set *store.Settings) error {
+// applyRegionAndDrives sets the region and the drives.
+func (p *sandboxParams) applyRegionAndDrives(set *store.Settings) error {
 	if p.Region != "" {
 		if err := store.CheckRegion("region", p.Region); err != nil {
 			return err
@@ -211,8 +211,8 @@ func (p *sandboxParams) applyNetwork(set *store.Settings) error {
 	return nil
 }
 
-// applyLabels sets the environment and the tags.
-func (p *sandboxParams) applyLabels(set *store.Settings) error {
+// applyEnvAndTags sets the environment and the tags.
+func (p *sandboxParams) applyEnvAndTags(set *store.Settings) error {
 	if p.Env != nil {
 		if err := checkEnv(p.Env); err != nil {
 			return err
@@ -231,7 +231,7 @@ func (p *sandboxParams) applyLabels(set *store.Settings) error {
 	return nil
 }
 
-// applyRetention sets how long, and how many, snapshots are kept.
+// applyRetention sets how many snapshots are kept, and for how long.
 func (p *sandboxParams) applyRetention(set *store.Settings) error {
 	if p.SnapshotExpiration != nil {
 		d := time.Duration(*p.SnapshotExpiration)

@@ -28,7 +28,8 @@ func apiPath(r *http.Request) (string, bool) {
 	return strings.CutPrefix(r.URL.EscapedPath(), "/api")
 }
 
-// serveRoute serves a port of a sandbox under its name on the platform.
+// serveRoute passes a request for a host below .vercel.run to the port of a sandbox whose
+// route has that subdomain.
 func (s *Server) serveRoute(w http.ResponseWriter, r *http.Request, subdomain string) {
 	found := s.store.Route(subdomain)
 	if found == nil {

@@ -20,7 +20,7 @@ import (
 // values of headers, which no response contains.
 func parsePolicy(data []byte) (*wire.NetworkPolicy, error) {
 	var p firewall.PolicyRequest
-	if err := strict(data, &p); err != nil {
+	if err := decodeStrict(data, &p); err != nil {
 		return nil, err
 	}
 	v2 := p.Allow != nil || p.Subnets != nil
@@ -47,7 +47,7 @@ func parsePolicy(data []byte) (*wire.NetworkPolicy, error) {
 	return customPolicy(&p)
 }
 
-func strict(data []byte, v any) error {
+func decodeStrict(data []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
@@ -78,7 +78,7 @@ func customPolicy(p *firewall.PolicyRequest) (*wire.NetworkPolicy, error) {
 	case p.Allow == nil:
 	case strings.HasPrefix(first, "["):
 		out.AllowedDomains = []string{}
-		if err := strict(p.Allow, &out.AllowedDomains); err != nil {
+		if err := decodeStrict(p.Allow, &out.AllowedDomains); err != nil {
 			return nil, err
 		}
 	case strings.HasPrefix(first, "{"):
@@ -98,7 +98,7 @@ func addRules(out *wire.NetworkPolicy, p *firewall.PolicyRequest) error {
 		return err
 	}
 	var rules map[string][]firewall.PolicyRule
-	if err := strict(p.Allow, &rules); err != nil {
+	if err := decodeStrict(p.Allow, &rules); err != nil {
 		return err
 	}
 	out.AllowedDomains = domains
@@ -140,7 +140,7 @@ func addRules(out *wire.NetworkPolicy, p *firewall.PolicyRequest) error {
 	return nil
 }
 
-// objectKeys returns the keys of a JSON object in order.
+// objectKeys returns the keys of a JSON object, in their order in the text.
 func objectKeys(data []byte) ([]string, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	keys := []string{}
@@ -167,8 +167,8 @@ func headerNames(headers map[string]string) []string {
 	return append([]string{}, slices.Sorted(maps.Keys(headers))...)
 }
 
-// validDomain matches host names with wildcards. It is compiled for the first policy,
-// because its repetitions take a while.
+// validDomain matches host names with wildcards. It is compiled when it is first used,
+// because that takes a while.
 var validDomain = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[^\s/:.\x00]{1,63}(\.[^\s/:.\x00]{1,63})*\.?$`)
 })
@@ -222,7 +222,7 @@ func checkMatch(data json.RawMessage) error {
 		return nil
 	}
 	var m firewall.RuleMatch
-	if err := strict(data, &m); err != nil {
+	if err := decodeStrict(data, &m); err != nil {
 		return err
 	}
 	all := []*firewall.Matcher{m.Path}

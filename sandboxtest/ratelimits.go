@@ -9,7 +9,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
-// quota is the number of requests of a kind that a window allows.
+// quota limits the requests of one kind in each window of time.
 type quota struct {
 	kind   string
 	limit  int
@@ -44,8 +44,8 @@ type rateWindow struct {
 	used int
 }
 
-// take counts a request and returns the remaining requests and the end of the window.
-func (l *rateLimits) take(q quota, now time.Time) (left int, ends time.Time) {
+// count counts a request and returns the remaining requests and the end of the window.
+func (l *rateLimits) count(q quota, now time.Time) (left int, ends time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := l.windows[q.kind]
@@ -60,13 +60,14 @@ func (l *rateLimits) take(q quota, now time.Time) (left int, ends time.Time) {
 	return q.limit - w.used, w.ends
 }
 
-// limitRate sets the rate limit headers of a response. Without Options.RateLimits they
-// report a limit that never runs low, so that clients do not slow down.
+// limitRate sets the rate limit headers of a response. It returns an error if no request
+// remains. Without Options.RateLimits the headers report a limit that never runs low, so
+// that clients do not slow down.
 func (c *call) limitRate(op Operation) *reply.Error {
 	q, now := op.quota(), c.s.store.Clock.Now()
 	left, ends := q.limit-1, now.Add(q.window)
 	if c.s.opts.RateLimits {
-		left, ends = c.s.rates.take(q, now)
+		left, ends = c.s.rates.count(q, now)
 	}
 	h := c.w.Header()
 	h.Set("X-Ratelimit-Limit", strconv.Itoa(q.limit))

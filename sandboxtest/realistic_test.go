@@ -18,8 +18,8 @@ import (
 func TestRealistic(t *testing.T) {
 	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Realistic: true})
-	srv.Freeze() // no state lasts longer because the machine is busy
-	// during advances the clock by d once a call waits.
+	srv.Freeze() // so that a busy machine makes no state last longer
+	// during calls f, and advances the clock by d once f waits.
 	during := func(waits func() bool, d time.Duration, f func()) {
 		done := make(chan struct{})
 		go func() { defer close(done); f() }()
@@ -37,7 +37,7 @@ func TestRealistic(t *testing.T) {
 
 	one := c.create(obj{"name": "one"})
 	c.sh(one.Session.ID, "echo first > file")
-	during(timers(2), 1500*time.Millisecond, func() { stopped = c.stop(one.Session.ID) }) // for its own state, and for the response
+	during(timers(2), 1500*time.Millisecond, func() { stopped = c.stop(one.Session.ID) }) // one for the end of the state, one for the response
 	assert.NotEqual(t, "stopped", stopped.Session.Status)
 	assert.Equal(t, "stopping", stopped.Sandbox.Status)
 	assert.Empty(t, stopped.Sandbox.CurrentSnapshotID)
@@ -61,7 +61,7 @@ func TestRealistic(t *testing.T) {
 	during(timers(2), 1500*time.Millisecond, func() { stopped = c.stop(back.Session.ID) })
 	var fork wire.SandboxResponse
 	c.call("POST", "/v2/sandboxes/one/fork?projectId=prj", obj{"name": "stale"}, 200, &fork)
-	assert.Equal(t, "first\n", c.sh(fork.Session.ID, "cat file"), "taken before the snapshot was current")
+	assert.Equal(t, "first\n", c.sh(fork.Session.ID, "cat file"), "forked before the new snapshot was current")
 	during(func() bool { return inFlight(srv, sandboxtest.GetSandbox) }, 10*time.Second, func() { back = c.get("one", "&resume=true", 200) })
 	assert.Equal(t, "second\n", c.sh(back.Session.ID, "cat file"))
 
@@ -76,8 +76,8 @@ func TestRealistic(t *testing.T) {
 	assert.Equal(t, "stopped", c.session(back.Session.ID).Status)
 }
 
-// TestTransitions: a session that is stopping, or saving its files, refuses calls
-// and visitors according to its state.
+// TestTransitions: while a session is stopping or saving its files, calls and visitors of
+// its ports get the error for that state.
 func TestTransitions(t *testing.T) {
 	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Realistic: true})

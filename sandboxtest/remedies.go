@@ -10,14 +10,14 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 )
 
-// lacks returns the error for a part of the platform that is missing on this machine:
-// what that means, and what to do about it.
-func lacks(what, remedy string) error { return errors.New(what + ": " + remedy) }
+// missingPart returns the error for a part of the platform that is missing on this machine.
+// effect says what sandboxes lack without it.
+func missingPart(effect, remedy string) error { return errors.New(effect + ": " + remedy) }
 
-// Each remedy depends on the current state of the machine. The first one that applies is
-// used.
+// namespacesRemedy returns what the user can do to make namespaces available. It returns
+// the first remedy that fits the current state of the machine.
 func namespacesRemedy() string {
-	says := func(file, value string) bool {
+	contains := func(file, value string) bool {
 		text, err := os.ReadFile(file)
 		return err == nil && strings.TrimSpace(string(text)) == value
 	}
@@ -26,16 +26,17 @@ func namespacesRemedy() string {
 		return "run it on Linux, or in a container: docker run --privileged"
 	case inContainer():
 		return "start the container with docker run --privileged"
-	case says("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"):
+	case contains("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"):
 		return "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
-	case says("/proc/sys/kernel/unprivileged_userns_clone", "0"):
+	case contains("/proc/sys/kernel/unprivileged_userns_clone", "0"):
 		return "sudo sysctl -w kernel.unprivileged_userns_clone=1"
-	case says("/proc/sys/user/max_user_namespaces", "0"):
+	case contains("/proc/sys/user/max_user_namespaces", "0"):
 		return "sudo sysctl -w user.max_user_namespaces=10000"
 	}
 	return "run it as root, or where user namespaces are allowed"
 }
 
+// tunRemedy returns what the user can do to make /dev/net/tun available.
 func tunRemedy() string {
 	_, err := os.Stat("/dev/net/tun")
 	switch {
@@ -57,9 +58,9 @@ func inContainer() bool {
 	return os.Getenv("container") != ""
 }
 
-// shortly returns each reason for a worse mode once, without the directory in which it
-// occurred.
-func shortly(reasons error) string {
+// joinReasons joins the reasons why a better mode is not available. It lists each reason
+// once, without the directory in which it occurred.
+func joinReasons(reasons error) string {
 	if reasons == nil {
 		return "no namespaces on this system"
 	}

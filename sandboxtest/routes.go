@@ -24,24 +24,24 @@ type call struct {
 	record  *Request
 }
 
-// settlingWriter calls settle before a successful response, and notes the status in the
-// record of the request.
-type settlingWriter struct {
+// savingWriter saves the effect of a request before its successful response, and records
+// the status for Requests.
+type savingWriter struct {
 	http.ResponseWriter
 	requests *requests
 	record   *Request
 	status   int
-	// settle is called before a successful response. If it fails, the response is
-	// errNotKept. Nil does nothing.
-	settle func() error
-	failed bool // what is written of the response is dropped
+	// save is called before a successful response, if not nil. If it fails, the response
+	// is reply.ErrNotKept.
+	save   func() error
+	failed bool // save has failed: the handler's response is dropped
 }
 
 // Unwrap lets http.ResponseController reach the connection.
-func (w *settlingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *savingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-func (w *settlingWriter) WriteHeader(status int) {
-	if w.status == 0 && w.settle != nil && status < 300 && w.settle() != nil {
+func (w *savingWriter) WriteHeader(status int) {
+	if w.status == 0 && w.save != nil && status < 300 && w.save() != nil {
 		reply.WriteError(w, reply.ErrNotKept)
 		w.failed = true
 	}
@@ -55,7 +55,7 @@ func (w *settlingWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-func (w *settlingWriter) Write(p []byte) (int, error) {
+func (w *savingWriter) Write(p []byte) (int, error) {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
@@ -87,9 +87,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		op = e.op
 	}
 	c := &call{s: s, r: r, version: version, values: values, record: s.requests.begin(r, op, path)}
-	sw := &settlingWriter{ResponseWriter: w, requests: &s.requests, record: c.record}
+	sw := &savingWriter{ResponseWriter: w, requests: &s.requests, record: c.record}
 	if s.opts.Dir != "" && op.durable() {
-		sw.settle = s.store.Flush
+		sw.save = s.store.Flush
 	}
 	c.w = sw
 	sw.Header().Set("X-Vercel-Id", store.NewRequestID())
@@ -106,8 +106,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	defer s.store.OnClose(cancel)()
 
-	if failure == reply.ErrNoVersion1 { // of which older clients show the status alone
-		s.oldClient.Do(func() { s.opts.Logger.Warn(reply.ErrNoVersion1.Message, "client", r.UserAgent()) })
+	if failure == reply.ErrNoVersion1 { // older clients show only the status, not this message
+		s.warnOldClient.Do(func() { s.opts.Logger.Warn(reply.ErrNoVersion1.Message, "client", r.UserAgent()) })
 	}
 	if e == nil && s.serveScope(sw, r, path) {
 		return
@@ -150,9 +150,9 @@ func (c *call) dispatch(e *endpoint) {
 			panic(p)
 		}
 	}()
-	if f := c.s.faults.take(e.op, c.r); f != nil {
+	if f := c.s.faults.next(e.op, c.r); f != nil {
 		if f.Delay > 0 && !c.wait(f.Delay) {
-			panic(http.ErrAbortHandler) // as in fail
+			panic(http.ErrAbortHandler) // the client has gone
 		}
 		switch {
 		case f.DropBefore:
@@ -175,7 +175,7 @@ func (c *call) dispatch(e *endpoint) {
 		reply.WriteError(c.w, failure)
 		return
 	}
-	if !c.wellTyped(e) {
+	if !c.hasContentType(e) {
 		reply.WriteError(c.w, reply.ErrMediaType)
 		return
 	}
@@ -184,7 +184,7 @@ func (c *call) dispatch(e *endpoint) {
 	}
 }
 
-// wait waits by the machine's clock and reports whether to continue.
+// wait waits for d by the machine's clock. It returns false if the request ends first.
 func (c *call) wait(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -221,7 +221,7 @@ func (c *call) project() (string, error) { return c.projectBy("projectId", "proj
 // listProject returns the project of a listing, which names it by project.
 func (c *call) listProject() (string, error) { return c.projectBy("project", "projectId") }
 
-// projectBy reads a parameter of the query. other is a name that is wrong here.
+// projectBy reads the query parameter name. It refuses a query that has only other.
 func (c *call) projectBy(name, other string) (string, error) {
 	q := c.r.URL.Query()
 	if q.Has(other) && !q.Has(name) {

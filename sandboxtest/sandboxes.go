@@ -76,7 +76,7 @@ func (c *call) listSandboxes() error {
 	items := slices.DeleteFunc(c.s.store.ListSandboxes(project), func(sb wire.Sandbox) bool {
 		return !strings.HasPrefix(sb.Name, prefix) || !hasTags(sb.Tags, tags) || status != "" && sb.Status != status
 	})
-	items, pagination := cut(page, "sandboxes by "+by, items, func(s wire.Sandbox) sortKey { return sortKey{key(s), s.Name} })
+	items, pagination := paginate(page, "sandboxes by "+by, items, func(s wire.Sandbox) sortKey { return sortKey{key(s), s.Name} })
 	reply.WriteJSON(c.w, http.StatusOK, wire.SandboxesPage{Sandboxes: items, Pagination: pagination})
 	return nil
 }
@@ -118,13 +118,13 @@ func (c *call) getSandbox() error {
 	}
 	reply.WriteJSON(c.w, http.StatusOK, struct {
 		wire.SandboxResponse
-		Resumed bool `json:"resumed"` // also when it is false
+		Resumed bool `json:"resumed"` // present even if false
 	}{resp, resumed})
 	return nil
 }
 
-// updateSandbox handles PATCH /v2/sandboxes/{name}. The settings of a session change with
-// the next one.
+// updateSandbox handles PATCH /v2/sandboxes/{name}. The changes take effect in the next
+// session.
 func (c *call) updateSandbox() error {
 	sb, err := c.sandbox()
 	if err != nil {
@@ -151,9 +151,9 @@ func (c *call) updateSandbox() error {
 	return nil
 }
 
-// deleteSandbox handles DELETE /v2/sandboxes/{name}. Snapshots stay, because other
-// sandboxes may be created from them, unless the request asks to delete those that no
-// other sandbox needs.
+// deleteSandbox handles DELETE /v2/sandboxes/{name}. It keeps the snapshots, because other
+// sandboxes may be created from them. On request it deletes those that no other sandbox
+// needs.
 func (c *call) deleteSandbox() error {
 	sb, err := c.sandbox()
 	if err != nil {

@@ -157,7 +157,7 @@ func TestCreateRefusals(t *testing.T) {
 	for _, body := range []string{"[]", "null", "5", "{", `{"projectId":"prj"} x`, "\xff"} {
 		c.refused("POST", "/v2/sandboxes", body, 400, "bad_request")
 	}
-	assert.Equal(t, []string{"taken"}, c.all(map[string][]string{"project": {"prj"}}), "nothing was left behind")
+	assert.Equal(t, []string{"taken"}, c.all(map[string][]string{"project": {"prj"}}), "a refused creation leaves nothing")
 }
 
 func TestNamesAreTakenOnce(t *testing.T) {
@@ -228,7 +228,7 @@ func TestUpdate(t *testing.T) {
 	assert.Equal(t, map[string]string{"x": "y"}, sb.Tags)
 	require.Len(t, out.Routes, 2)
 	assert.Equal(t, made.Routes[0], out.Routes[0], "a route that stays keeps its address")
-	assert.Equal(t, made.Session.Timeout, c.session(made.Session.ID).Timeout, "the running session is as it was")
+	assert.Equal(t, made.Session.Timeout, c.session(made.Session.ID).Timeout, "the running session does not change")
 
 	c.stop(made.Session.ID)
 	back := c.get("one", "&resume=true", 200)
@@ -262,7 +262,7 @@ func TestDelete(t *testing.T) {
 	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one"})
-	snap := c.keepFile("one", "x")
+	snap := c.saveFile("one", "x")
 	sess := c.get("one", "&resume=true", 200).Session.ID
 	cmd := c.detach(sess, obj{"command": "sleep", "args": []string{marked(3)}})
 	c.call("DELETE", "/v2/sandboxes/one?projectId=prj", nil, 200, nil)

@@ -120,8 +120,8 @@ func BenchmarkSnapshot(b *testing.B) {
 	}
 }
 
-// BenchmarkChange measures a change that is on the disk when its response comes:
-// the state of all sandboxes is written for it.
+// BenchmarkChange measures a change that is saved before its response. Each save writes the
+// state of all sandboxes.
 func BenchmarkChange(b *testing.B) {
 	for _, n := range []int{10, 100, 1000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {

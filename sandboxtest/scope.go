@@ -17,14 +17,14 @@ const defaultProject = "vercel-sandbox-default-project"
 // serveScope responds to the requests by which a client that has only a token finds its
 // team and project. It reports whether the request is one of them.
 func (s *Server) serveScope(w http.ResponseWriter, r *http.Request, escapedPath string) bool {
-	answer := s.scopeAnswer(r, escapedPath)
-	if answer == nil {
+	handle := s.scopeHandler(r, escapedPath)
+	if handle == nil {
 		return false
 	}
 	failure := s.authorize(r)
 	var found any
 	if failure == nil {
-		found, failure = answer()
+		found, failure = handle()
 	}
 	if failure != nil {
 		reply.WriteError(w, failure)
@@ -34,25 +34,25 @@ func (s *Server) serveScope(w http.ResponseWriter, r *http.Request, escapedPath 
 	return true
 }
 
-// scopeAnswer returns the function that handles a request about a user, team or project.
+// scopeHandler returns the function that handles a request about a user, team or project.
 // It returns nil for any other request.
-func (s *Server) scopeAnswer(r *http.Request, escapedPath string) func() (any, *reply.Error) {
+func (s *Server) scopeHandler(r *http.Request, escapedPath string) func() (any, *reply.Error) {
 	team := map[string]any{
 		"id": teamID, "slug": teamSlug, "updatedAt": 1,
 		"membership": map[string]string{"role": "OWNER"}, "billing": map[string]string{"plan": "hobby"},
 	}
-	is := func(v any) func() (any, *reply.Error) { return func() (any, *reply.Error) { return v, nil } }
+	always := func(v any) func() (any, *reply.Error) { return func() (any, *reply.Error) { return v, nil } }
 	rest, isProject := strings.CutPrefix(escapedPath, "/v2/projects/")
 	switch {
 	case r.Method == http.MethodPost && escapedPath == "/v11/projects":
 		return func() (any, *reply.Error) { return s.createProject(r) }
 	case r.Method != http.MethodGet:
 	case escapedPath == "/v2/user":
-		return is(map[string]any{"user": map[string]string{"defaultTeamId": teamID, "username": teamSlug}})
+		return always(map[string]any{"user": map[string]string{"defaultTeamId": teamID, "username": teamSlug}})
 	case escapedPath == "/v2/teams":
-		return is(map[string]any{"teams": []any{team}, "pagination": map[string]any{"count": 1, "next": nil}})
+		return always(map[string]any{"teams": []any{team}, "pagination": map[string]any{"count": 1, "next": nil}})
 	case escapedPath == "/v2/teams/"+teamID, escapedPath == "/v2/teams/"+teamSlug:
-		return is(team)
+		return always(team)
 	case isProject:
 		name, err := url.PathUnescape(rest)
 		if err != nil {

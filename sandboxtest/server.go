@@ -45,7 +45,7 @@ type Options struct {
 	// 127.0.0.1. Anyone who can reach it and has the token can run commands on
 	// this machine.
 	Addr string
-	// Mode requires a way of running commands. Empty means [Auto].
+	// Mode selects how commands are run. Empty means [Auto].
 	Mode Mode
 	// Dir keeps sandboxes and snapshots from one server to the next. It is
 	// created when missing and locked while the server is open. Empty means
@@ -71,10 +71,10 @@ type Options struct {
 	// httptest.Server. Forward URLs of network policies find these servers, too.
 	// Names requires what [Enforcement].Policies requires.
 	Names map[string]string
-	// Images are names of images, as in CreateOptions.Image, for example "team/tools"
-	// or "team/tools:v1", that exist in addition to those of the service. Each has the
-	// programs of this machine: for others, run sandbox-emulator in a container. Any
-	// other name is an image that does not exist.
+	// Images are names of images, as in CreateOptions.Image, for example "team/tools" or
+	// "team/tools:v1", that exist in addition to those of the service. No other image
+	// exists. Each has the programs of this machine: if you need others, run
+	// sandbox-emulator in a container that has them.
 	Images []string
 	// HomeFolders are folders in the home directories of the machine's users that
 	// sandboxes can read in namespace mode, relative to a home, such as .nvm. Sandboxes
@@ -122,9 +122,9 @@ type Options struct {
 	// BodyTimeout is how long a JSON body may take, and how long an upload, or
 	// the server of a tarball source, may pause. Zero means 30 seconds.
 	BodyTimeout time.Duration
-	// Logger receives what is unusual about the machine, and one warning about
-	// clients that request version 1 of the API. Nil disables logging. Requests
-	// are not logged; see OnRequest.
+	// Logger receives warnings about this machine, errors of the emulator, and one warning
+	// about clients that request version 1 of the API. Nil disables logging. Requests are
+	// not logged; see OnRequest.
 	Logger *slog.Logger
 	// OnRequest, if not nil, is called at the end of each request, by its
 	// goroutine.
@@ -142,17 +142,17 @@ type Server struct {
 	// example http://127.0.0.1:38331/api.
 	URL string
 
-	opts      Options
-	listener  net.Listener
-	http      *http.Server
-	oldClient sync.Once // was warned of
-	oidcToken string
-	tokens    func() (*proxytest.Authority, error)
-	requests  requests
-	faults    faults
-	stubs     stubs
-	rates     rateLimits
-	store     *store.Store
+	opts          Options
+	listener      net.Listener
+	http          *http.Server
+	warnOldClient sync.Once // about version 1 of the API
+	oidcToken     string
+	authority     func() (*proxytest.Authority, error)
+	requests      requests
+	faults        faults
+	stubs         stubs
+	rates         rateLimits
+	store         *store.Store
 	// hasDefaultProject is set once a client has created the default project.
 	hasDefaultProject atomic.Bool
 	closeOnce         sync.Once
@@ -203,7 +203,7 @@ func NewServer(opts *Options) (*Server, error) {
 	if s.oidcToken, err = newOIDCToken(o.Token, time.Now()); err != nil {
 		return nil, fmt.Errorf("sandboxtest: %w", err)
 	}
-	s.tokens = sync.OnceValues(func() (*proxytest.Authority, error) {
+	s.authority = sync.OnceValues(func() (*proxytest.Authority, error) {
 		if o.Authority != nil {
 			return o.Authority, nil
 		}
@@ -212,7 +212,7 @@ func NewServer(opts *Options) (*Server, error) {
 	s.store = store.New(store.Options{
 		Mode: box.Mode(o.Mode), Dir: o.Dir, Images: o.Images, HomeFolders: o.HomeFolders, Hidden: o.Hidden, Start: o.Start,
 		Realistic: o.Realistic, RefuseUnenforced: o.RefuseUnenforced, Log: o.Logger, Team: teamID,
-		Firewall: firewall.Options{Names: o.Names, Tokens: s.tokens},
+		Firewall: firewall.Options{Names: o.Names, Tokens: s.authority},
 		Stub:     s.stubs.find, Missing: func() error { return s.Enforces().Missing },
 	})
 	if err := s.open(); err != nil {
@@ -254,7 +254,7 @@ func (o *Options) complete() error {
 }
 
 func (s *Server) open() (err error) {
-	sparedSignals()
+	restoreSignals()
 	if err = s.store.Open(); err != nil {
 		return err
 	}
@@ -303,14 +303,13 @@ func (s *Server) Now() time.Time { return s.store.Clock.Now() }
 // before they delete, needs an [Options.Start] that is long enough ago.
 func (s *Server) Advance(d time.Duration) { s.store.Clock.Advance(d) }
 
-// Close stops the server: it ends all processes, closes all connections, and
-// removes its files and other resources from the machine. If [Options].Dir is
-// set, running persistent sandboxes are first stopped, with a snapshot; the error
-// names those whose files could not be saved, for example because the disk is
-// full. Close may be called more than once.
+// Close stops the server: it ends all processes, closes all connections, and removes its
+// files and other resources from the machine. If [Options].Dir is set, running persistent
+// sandboxes are first stopped, with a snapshot; the error names those whose files could not
+// be saved, for example because the disk is full. Close may be called more than once.
 //
-// On Linux without root, a process that servers share stays for up to five seconds, for
-// the next server.
+// On Linux without root, servers share a helper process. It stays for up to five seconds
+// after the last Close, for the next server.
 func (s *Server) Close() error {
 	s.closeOnce.Do(func() { s.closeErr = s.close() })
 	return s.closeErr
@@ -334,4 +333,4 @@ func (s *Server) close() error {
 // Authority returns the authority that signs the tokens which the firewall
 // sends to forward URLs: its Client provides [proxy.Handler] with the keys to
 // verify them. It is [Options].Authority, or one created by the first call.
-func (s *Server) Authority() (*proxytest.Authority, error) { return s.tokens() }
+func (s *Server) Authority() (*proxytest.Authority, error) { return s.authority() }

@@ -32,7 +32,7 @@ func (c *call) listSessions() error {
 		return err
 	}
 	items := c.s.store.ListSessions(project, q.Get("name"))
-	items, pagination := cut(page, "sessions", items, func(s wire.Session) sortKey { return sortKey{timeKey(s.CreatedAt), s.ID} })
+	items, pagination := paginate(page, "sessions", items, func(s wire.Session) sortKey { return sortKey{timeKey(s.CreatedAt), s.ID} })
 	reply.WriteJSON(c.w, http.StatusOK, wire.SessionsPage{Sessions: items, Pagination: pagination})
 	return nil
 }
@@ -108,7 +108,7 @@ func (c *call) setPolicy() error {
 	if err != nil {
 		return err
 	}
-	raw, err := c.object()
+	raw, err := c.readObject()
 	if err != nil {
 		return err
 	}

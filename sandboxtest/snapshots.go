@@ -42,7 +42,7 @@ func (c *call) listSnapshots() error {
 		return err
 	}
 	items := c.s.store.ListSnapshots(project, q.Get("name"))
-	items, pagination := cut(page, "snapshots", items, func(s wire.Snapshot) sortKey { return sortKey{timeKey(s.CreatedAt), s.ID} })
+	items, pagination := paginate(page, "snapshots", items, func(s wire.Snapshot) sortKey { return sortKey{timeKey(s.CreatedAt), s.ID} })
 	reply.WriteJSON(c.w, http.StatusOK, wire.SnapshotsPage{Snapshots: items, Pagination: pagination})
 	return nil
 }

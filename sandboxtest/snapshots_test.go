@@ -31,8 +31,9 @@ func (c *raw) snapshotStatus(id string) string {
 	return out.Snapshot.Status
 }
 
-// keepFile resumes, writes and stops, and returns the snapshot of the stop.
-func (c *raw) keepFile(name, content string) string {
+// saveFile resumes a sandbox, writes a file and stops the sandbox. It returns the snapshot
+// of the stop.
+func (c *raw) saveFile(name, content string) string {
 	c.t.Helper()
 	sess := c.get(name, "&resume=true", 200).Session.ID
 	c.sh(sess, "echo "+content+" > file")
@@ -129,8 +130,8 @@ func TestSessionTimeout(t *testing.T) {
 	assert.Contains(t, message, "extension would exceed maximum execution timeout")
 }
 
-// edge returns the status and the error code with which the edge responds instead of a
-// server.
+// edge returns the status and the error code with which the platform's edge responds for a
+// port that has no server.
 func (c *raw) edge(route wire.Route) string {
 	c.t.Helper()
 	resp, err := c.client.Get(route.URL)
@@ -143,8 +144,8 @@ func TestRollbackAndFork(t *testing.T) {
 	t.Parallel()
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		c.create(obj{"name": "one", "env": obj{"E": "env"}, "tags": obj{"t": "1"}, "resources": obj{"vcpus": 4}})
-		first := c.keepFile("one", "first")
-		second := c.keepFile("one", "second")
+		first := c.saveFile("one", "first")
+		second := c.saveFile("one", "second")
 
 		var out wire.UpdateResponse
 		c.call("PATCH", "/v2/sandboxes/one?projectId=prj", obj{"currentSnapshotId": first}, 200, &out)
@@ -158,7 +159,7 @@ func TestRollbackAndFork(t *testing.T) {
 		assert.Equal(t, 4, fork.Sandbox.VCPUs)
 		assert.Equal(t, "first\nenv\n", c.sh(fork.Session.ID, "cat file; echo $E"))
 		c.sh(fork.Session.ID, "echo fork > file")
-		assert.Equal(t, "first\n", c.sh(c.get("one", "&resume=true", 200).Session.ID, "cat file"), "a fork is apart")
+		assert.Equal(t, "first\n", c.sh(c.get("one", "&resume=true", 200).Session.ID, "cat file"), "a change of the fork does not affect its source")
 		c.refused("POST", "/v2/sandboxes/one/fork?projectId=prj", obj{"name": "two"}, 400, "bad_request")
 		c.refused("POST", "/v2/sandboxes/none/fork?projectId=prj", obj{}, 404, "not_found")
 
@@ -177,12 +178,12 @@ func TestSnapshotDeletion(t *testing.T) {
 	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one"})
-	first := c.keepFile("one", "first")
-	second := c.keepFile("one", "second")
+	first := c.saveFile("one", "first")
+	second := c.saveFile("one", "second")
 	c.call("DELETE", "/v2/sandboxes/snapshots/"+first, nil, 200, nil)
 	assert.Equal(t, "deleted", c.snapshotStatus(first))
-	c.refused("DELETE", "/v2/sandboxes/snapshots/"+first, nil, 400, "bad_request") // it is known to be deleted
-	assert.Equal(t, "second\n", c.sh(c.get("one", "&resume=true", 200).Session.ID, "cat file"), "what stands on a deleted one stays")
+	c.refused("DELETE", "/v2/sandboxes/snapshots/"+first, nil, 400, "bad_request") // it is already deleted
+	assert.Equal(t, "second\n", c.sh(c.get("one", "&resume=true", 200).Session.ID, "cat file"), "a snapshot on top of a deleted one stays")
 	c.stop(c.get("one", "&resume=true", 200).Session.ID)
 
 	c.call("PATCH", "/v2/sandboxes/one?projectId=prj", obj{"currentSnapshotId": second}, 200, nil)
@@ -199,16 +200,16 @@ func TestSnapshotExpiry(t *testing.T) {
 	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one", "snapshotExpiration": (2 * day).Milliseconds()})
-	first := c.keepFile("one", "first")
+	first := c.saveFile("one", "first")
 	srv.Advance(2*day - time.Minute)
 	assert.Equal(t, "created", c.snapshotStatus(first))
 	srv.Advance(time.Minute)
 	assert.Equal(t, "deleted", c.snapshotStatus(first))
 	c.refused("GET", "/v2/sandboxes/one?projectId=prj&resume=true", nil, 410, "snapshot_not_found")
 
-	// Without one, it is thirty days after the last use.
+	// By default a snapshot expires thirty days after its last use.
 	c.create(obj{"name": "two"})
-	second := c.keepFile("two", "second")
+	second := c.saveFile("two", "second")
 	srv.Advance(29 * day)
 	c.get("two", "&resume=true", 200)
 	srv.Advance(29 * day)
@@ -234,7 +235,7 @@ func TestSnapshotExpiry(t *testing.T) {
 	sess = c.create(obj{"name": "three", "snapshotExpiration": 0}).Session.ID
 	third := c.snapshot(sess, obj{"expiration": day.Milliseconds()})
 	assert.Equal(t, third.CreatedAt.Add(day), third.ExpiresAt.Time)
-	fourth := c.keepFile("three", "x")
+	fourth := c.saveFile("three", "x")
 	srv.Advance(1000 * day)
 	assert.Equal(t, "deleted", c.snapshotStatus(third.ID))
 	assert.Equal(t, "created", c.snapshotStatus(fourth))
@@ -248,17 +249,18 @@ func TestKeepLastSnapshots(t *testing.T) {
 	c.create(obj{"name": "one", "keepLastSnapshots": obj{"count": 2}})
 	var ids []string
 	for i := range 4 {
-		ids = append(ids, c.keepFile("one", fmt.Sprint(i)))
+		ids = append(ids, c.saveFile("one", fmt.Sprint(i)))
 		srv.Advance(time.Second)
 	}
 	assert.Equal(t, []string{"deleted", "deleted", "created", "created"}, c.statuses(ids))
 
-	// Kept snapshots may live longer than evicted ones, which then only expire.
+	// With deleteEvicted false, evicted snapshots are not deleted: they expire, possibly
+	// earlier than kept ones.
 	c.create(obj{"name": "two", "snapshotExpiration": day.Milliseconds(),
 		"keepLastSnapshots": obj{"count": 1, "deleteEvicted": false, "expiration": 0}})
-	ids = []string{c.keepFile("two", "a")}
+	ids = []string{c.saveFile("two", "a")}
 	srv.Advance(time.Second)
-	ids = append(ids, c.keepFile("two", "b"))
+	ids = append(ids, c.saveFile("two", "b"))
 	assert.Equal(t, []string{"created", "created"}, c.statuses(ids))
 	srv.Advance(day)
 	assert.Equal(t, []string{"deleted", "created"}, c.statuses(ids))
@@ -281,7 +283,7 @@ func TestSnapshotTree(t *testing.T) {
 	c.create(obj{"name": "one"})
 	var ids []string
 	for i := range 5 {
-		ids = append(ids, c.keepFile("one", fmt.Sprint(i)))
+		ids = append(ids, c.saveFile("one", fmt.Sprint(i)))
 		srv.Advance(time.Second)
 	}
 	// Two siblings of the last one.
@@ -333,10 +335,10 @@ func TestCrash(t *testing.T) {
 	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one"})
-	c.keepFile("one", "saved")
+	c.saveFile("one", "saved")
 	sess := c.get("one", "&resume=true", 200).Session.ID
 	c.sh(sess, "echo lost > file")
-	// A request that waits for a command learns that the machine is gone, not an
+	// A request that waits for a command gets the error that the machine is gone, and no
 	// exit code.
 	l := c.stream("POST", session(sess)+"/cmd", obj{"command": "sleep", "args": []string{"1000"}, "wait": true, "logs": true})
 	cmd := l.next().Command

@@ -90,9 +90,9 @@ func (src *source) repositoryName() string {
 }
 
 // clone clones within the machine, so that the repository belongs to its user and the
-// network policy applies. A credential helper provides the password. Git finds it in the
-// environment of this one command. It answers only for the URL's own host, and stores
-// nothing.
+// network policy applies. A credential helper, which is set in the environment of this one
+// command, provides the password. The helper does so only for the URL's own host, and
+// stores nothing.
 func (src *source) clone(ctx context.Context, m *box.Box, dir string) error {
 	git := &gitRun{m: m, dir: dir, env: []string{"GIT_TERMINAL_PROMPT=0", "GIT_CONFIG_NOSYSTEM=1", "LC_ALL=C"}}
 	if src.Username != "" {
@@ -185,7 +185,7 @@ func (g *gitRun) run(ctx context.Context, args ...string) error {
 }
 
 // unpack downloads a tarball and unpacks it. It gives up if the server sends nothing for
-// too long, because the sandbox's name is taken in the meantime.
+// too long, because nobody else can use the sandbox's name meanwhile.
 func (src *source) unpack(ctx context.Context, m *box.Box, policy *firewall.Policy, pause time.Duration) error {
 	ctx, body, stop := limitSilence(ctx, pause)
 	defer stop()
@@ -197,7 +197,7 @@ func (src *source) unpack(ctx context.Context, m *box.Box, policy *firewall.Poli
 		return reply.BadRequest("Downloading the tarball failed: the network policy denies it.")
 	}
 	// Use a separate client, so that its connections are closed afterwards.
-	transport := &http.Transport{Proxy: proxyBeyondHost, DisableKeepAlives: true, DialContext: firewall.Dial}
+	transport := &http.Transport{Proxy: proxyExceptHost, DisableKeepAlives: true, DialContext: firewall.Dial}
 	client := &http.Client{Transport: transport, CheckRedirect: func(next *http.Request, via []*http.Request) error {
 		switch {
 		case len(via) >= 10:
@@ -258,16 +258,17 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 	return b.r.Read(p)
 }
 
-// proxyBeyondHost returns the environment's proxy, except for HostName, which the proxy
-// does not know.
-func proxyBeyondHost(r *http.Request) (*url.URL, error) {
+// proxyExceptHost returns the environment's proxy. For HostName it returns none, because
+// the proxy does not know that name.
+func proxyExceptHost(r *http.Request) (*url.URL, error) {
 	if strings.EqualFold(r.URL.Hostname(), HostName) {
 		return nil, nil
 	}
 	return http.ProxyFromEnvironment(r)
 }
 
-// otherFormats lists files that are often given for a tarball, by how they begin.
+// otherFormats lists formats that users often mistake for a tarball, with their first
+// bytes.
 var otherFormats = []struct{ magic, name string }{
 	{"BZh", "compressed with bzip2"},
 	{"\xfd7zXZ\x00", "compressed with xz"},
@@ -278,7 +279,8 @@ var otherFormats = []struct{ magic, name string }{
 	{"PK\x03\x04", "a zip file"},
 }
 
-// gzipped returns a tarball in compressed form, which the machine requires.
+// gzipped returns a tarball compressed with gzip, which Box.Extract requires. It compresses
+// a tarball that is not compressed.
 func gzipped(r io.Reader) (io.Reader, func(), error) {
 	br := bufio.NewReader(r)
 	magic, err := br.Peek(2)

@@ -204,8 +204,9 @@ func TestTarballSource(t *testing.T) {
 	assert.Len(t, c.all(map[string][]string{"project": {"prj"}}), 4)
 }
 
-// TestSilentTarballServer: neither a server that stops in the middle nor one that never
-// starts holds a sandbox's name forever. TestSlowServer shows that a slow one may.
+// TestSilentTarballServer: a tarball's server that stops sending, or never starts, does not
+// reserve the sandbox's name forever. TestSlowServer shows that a slow server may send for
+// as long as it needs.
 func TestSilentTarballServer(t *testing.T) {
 	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, BodyTimeout: 300 * time.Millisecond})
@@ -222,6 +223,6 @@ func TestSilentTarballServer(t *testing.T) {
 		body := obj{"projectId": "prj", "name": name, "source": obj{"type": "tarball", "url": files.URL + "/" + name}}
 		message := c.refused("POST", "/v2/sandboxes", body, 400, "bad_request")
 		assert.Contains(t, message, "its server has sent nothing for 300ms", name)
-		c.create(obj{"name": name}) // which is free again
+		c.create(obj{"name": name}) // the name is free again
 	}
 }

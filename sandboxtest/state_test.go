@@ -19,10 +19,10 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-// TestDirectoryOfAnother: a server that can't lock its directory changes no file there,
-// including those that a server creates at its start: the server that has locked the
-// directory may be about to create them.
-func TestDirectoryOfAnother(t *testing.T) {
+// TestLockedDirectory: a server that can't lock its directory changes no file there. It
+// does not even create the files that a server creates at its start, because the server
+// that has locked the directory may be about to create them.
+func TestLockedDirectory(t *testing.T) {
 	t.Parallel()
 	opts := &sandboxtest.Options{Dir: filepath.Join(t.TempDir(), "state")}
 	srv, err := sandboxtest.NewServer(opts)
@@ -56,7 +56,7 @@ func TestStateSurvives(t *testing.T) {
 		srv, c := open()
 		made := c.create(obj{"name": "one", "env": obj{"E": "env"}, "ports": []int{3000}, "tags": obj{"a": "b"},
 			"networkPolicy": obj{"allow": []string{"a.com"}}})
-		snap := c.keepFile("one", "first")
+		snap := c.saveFile("one", "first")
 		running := c.get("one", "&resume=true", 200).Session.ID
 		c.sh(running, "echo second > file")
 		c.create(obj{"name": "two", "persistent": false})
@@ -74,7 +74,7 @@ func TestStateSurvives(t *testing.T) {
 
 		closed := srv.Now()
 		srv, c = open()
-		assert.False(t, srv.Now().Before(closed), "the clock goes on from where it was")
+		assert.False(t, srv.Now().Before(closed), "the clock continues from where it was")
 		idle := c.get("one", "&resume=false", 200)
 		assert.Equal(t, "stopped", idle.Session.Status)
 		assert.Equal(t, running, idle.Session.ID)
@@ -100,10 +100,10 @@ func TestStateAfterACrash(t *testing.T) {
 	require.NoError(t, err)
 	c := newRaw(t, srv)
 	c.create(obj{"name": "one"})
-	c.keepFile("one", "saved")
+	c.saveFile("one", "saved")
 	sess := c.get("one", "&resume=true", 200).Session.ID
 	c.sh(sess, "echo lost > file")
-	// The state that the server has saved while the session runs is what a crash leaves.
+	// A crash leaves the state that the server has saved while the session runs.
 	var crashed []byte
 	require.Eventually(t, func() bool {
 		crashed, err = os.ReadFile(filepath.Join(dir, "state.json"))
@@ -120,14 +120,15 @@ func TestStateAfterACrash(t *testing.T) {
 	assert.Equal(t, "saved\n", c.sh(back.Session.ID, "cat file"))
 }
 
-// TestFailedSaveDeletesNothing: the files of a deleted snapshot go only once a saved state
-// no longer names it, and a save replaces the file instead of writing into it.
+// TestFailedSaveDeletesNothing: the files of a deleted snapshot are removed only once the
+// saved state no longer names it. A save replaces the state file instead of writing into
+// it.
 func TestFailedSaveDeletesNothing(t *testing.T) {
 	t.Parallel()
 	opts := &sandboxtest.Options{Mode: sandboxtest.Folder, Dir: filepath.Join(t.TempDir(), "state")}
 	_, c := start(t, opts)
 	c.create(obj{"name": "one"})
-	snapshot := c.keepFile("one", "text")
+	snapshot := c.saveFile("one", "text")
 	layers := func() []string {
 		all, err := filepath.Glob(filepath.Join(opts.Dir, "machines/*/l/*"))
 		require.NoError(t, err)
@@ -168,20 +169,20 @@ func contents(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// kept creates a state with a stopped sandbox and its snapshot.
-func kept(t *testing.T, opts *sandboxtest.Options) (snapshot string) {
+// saveState creates a state with a stopped sandbox and its snapshot.
+func saveState(t *testing.T, opts *sandboxtest.Options) (snapshot string) {
 	t.Helper()
 	srv, err := sandboxtest.NewServer(opts)
 	require.NoError(t, err)
 	c := newRaw(t, srv)
 	c.create(obj{"name": "one"})
-	snapshot = c.keepFile("one", "precious")
+	snapshot = c.saveFile("one", "precious")
 	require.NoError(t, srv.Close())
 	return snapshot
 }
 
-// isKept checks what kept has created.
-func isKept(t *testing.T, opts *sandboxtest.Options, snapshot string) {
+// checkState checks that a state has what saveState has created.
+func checkState(t *testing.T, opts *sandboxtest.Options, snapshot string) {
 	t.Helper()
 	srv, err := sandboxtest.NewServer(opts)
 	require.NoError(t, err)
@@ -197,7 +198,7 @@ func TestFailedStartKeepsTheState(t *testing.T) {
 	t.Parallel()
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
 		opts := sandboxtest.Options{Mode: probe.Mode(), Dir: filepath.Join(t.TempDir(), "state")}
-		snapshot := kept(t, &opts)
+		snapshot := saveState(t, &opts)
 		name := filepath.Join(opts.Dir, "state.json")
 		whole, err := os.ReadFile(name)
 		require.NoError(t, err)
@@ -231,11 +232,12 @@ func TestFailedStartKeepsTheState(t *testing.T) {
 			assert.Equal(t, before, contents(t, opts.Dir), what)
 		}
 		require.NoError(t, os.WriteFile(name, whole, 0o600))
-		isKept(t, &opts, snapshot)
+		checkState(t, &opts, snapshot)
 	})
 }
 
-// TestOtherModeKeepsTheState: one mode can't use the other's layers, but must keep them.
+// TestOtherModeKeepsTheState: a server in one mode can't use the layers of the other mode,
+// but keeps them.
 func TestOtherModeKeepsTheState(t *testing.T) {
 	t.Parallel()
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
@@ -249,12 +251,12 @@ func TestOtherModeKeepsTheState(t *testing.T) {
 		other := map[sandboxtest.Mode]sandboxtest.Mode{sandboxtest.Folder: sandboxtest.Namespace, sandboxtest.Namespace: sandboxtest.Folder}[probe.Mode()]
 		dir := filepath.Join(t.TempDir(), "state")
 		opts := &sandboxtest.Options{Mode: probe.Mode(), Dir: dir}
-		snapshot := kept(t, opts)
+		snapshot := saveState(t, opts)
 		before := contents(t, dir)
 		_, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: other, Dir: dir})
 		require.ErrorContains(t, err, "another directory")
 		assert.Equal(t, before, contents(t, dir))
-		isKept(t, opts, snapshot)
+		checkState(t, opts, snapshot)
 	})
 }
 
@@ -278,7 +280,7 @@ func TestIncompleteState(t *testing.T) {
 		require.NoError(t, err)
 		newRaw(t, srv).call("POST", "/v2/sandboxes/drives/disk?projectId=prj", obj{"projectId": "prj"}, 201, nil)
 		require.NoError(t, srv.Close())
-		snapshot := kept(t, opts)
+		snapshot := saveState(t, opts)
 		for what, pattern := range map[string]string{
 			"state.json":       "state.json",
 			"all machines":     "machines",
@@ -307,7 +309,7 @@ func TestIncompleteState(t *testing.T) {
 			require.NoError(t, os.RemoveAll(found[0])) // an empty directory that holds the lock
 			require.NoError(t, os.Rename(away, found[0]), what)
 		}
-		isKept(t, opts, snapshot)
+		checkState(t, opts, snapshot)
 	})
 }
 
@@ -318,7 +320,7 @@ func TestDamagedRecord(t *testing.T) {
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, probe *sandboxtest.Server, _ *raw) {
 		var log bytes.Buffer
 		opts := &sandboxtest.Options{Mode: probe.Mode(), Dir: filepath.Join(t.TempDir(), "state"), Logger: slog.New(slog.NewTextHandler(&log, nil))}
-		snapshot := kept(t, opts)
+		snapshot := saveState(t, opts)
 		records, err := filepath.Glob(filepath.Join(opts.Dir, "machines/*/m/*.json"))
 		require.NoError(t, err)
 		require.Len(t, records, 1)
@@ -342,7 +344,7 @@ func TestDamagedRecord(t *testing.T) {
 			assert.Equal(t, content, after[name], name)
 		}
 		require.NoError(t, os.WriteFile(records[0], whole, 0o600))
-		isKept(t, opts, snapshot)
+		checkState(t, opts, snapshot)
 	})
 }
 

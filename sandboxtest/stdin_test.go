@@ -43,7 +43,7 @@ func TestStdin(t *testing.T) {
 		cmd := c.detach(sess, reader())
 		l := c.stream("GET", session(sess)+"/cmd/"+cmd.ID+"/logs", nil)
 		assert.EqualValues(t, 4, c.write(cmd, obj{"data": encoded("one\n")}))
-		assert.Equal(t, "got one\n", l.next().text(t)) // it runs while it is fed
+		assert.Equal(t, "got one\n", l.next().text(t)) // the command has read it already
 		assert.EqualValues(t, 4, c.write(cmd, obj{}), "a query")
 
 		// A resend is skipped, in whole or in part.
@@ -87,7 +87,7 @@ func TestStdin(t *testing.T) {
 func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
-		sess := c.create(obj{"timeout": day.Milliseconds()}).Session.ID // advances the clock until the write fails
+		sess := c.create(obj{"timeout": day.Milliseconds()}).Session.ID // long enough for the clock's advances below
 		script := `while [ ! -e go ]; do sleep 0.1; done; cat | wc -c`
 		cmd := c.detach(sess, obj{"command": "sh", "args": []string{"-c", script}, "attachStdin": true})
 		text := strings.Repeat("x", 500<<10)

@@ -19,8 +19,8 @@ func (c *call) stream() *stream {
 	return &stream{c, http.NewResponseController(c.w)}
 }
 
-// start sends the header, so that the client learns that the command runs before it
-// writes anything.
+// start sends the header at once, so that the client learns that the command runs even if
+// the command writes nothing.
 func (s *stream) start() error {
 	// Don't add a charset: the official client compares the whole value.
 	s.c.w.Header().Set("Content-Type", "application/x-ndjson")
@@ -47,28 +47,30 @@ func (s *stream) record(v any) error {
 	return s.flush()
 }
 
-// broken ends a stream that can't continue with a record of the protocol: the status was
-// already sent.
-func (s *stream) broken(err error) error {
+// fail reports err in the last record of the stream, because the status was already sent.
+// It sends nothing if err is nil or the client has gone. It always returns nil: the
+// response is complete.
+func (s *stream) fail(err error) error {
 	switch {
 	case err == nil, s.c.r.Context().Err() != nil: // the client has gone
 		return nil
 	case err == context.Canceled:
-		_ = s.failure(streamClosed, "The emulator is closing.")
+		_ = s.errorRecord(streamClosed, "The emulator is closing.")
 	case err == store.ErrLogGone, err == errSessionEnded:
-		_ = s.failure(streamClosed, "Sandbox stream was closed and is not accepting commands.")
+		_ = s.errorRecord(streamClosed, "Sandbox stream was closed and is not accepting commands.")
 	default:
-		_ = s.failure("internal_server_error", err.Error())
+		_ = s.errorRecord("internal_server_error", err.Error())
 	}
 	return nil
 }
 
-func (s *stream) failure(code, message string) error {
+// errorRecord sends a record with an error.
+func (s *stream) errorRecord(code, message string) error {
 	return s.record(map[string]any{"stream": "error", "data": map[string]string{"code": code, "message": message}})
 }
 
-// streamClosed is the code of a stream that ended before its command because the session
-// did.
+// streamClosed is the error code of a stream that ends before its command because the
+// session has ended.
 const streamClosed = "sandbox_stream_closed"
 
 // errSessionEnded ends a stream when its session ends.

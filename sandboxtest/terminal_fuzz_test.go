@@ -20,28 +20,29 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// typed is a client's connection that sends given data, and then nothing. It is also the
-// response to the request that opened it.
-type typed struct {
+// hijacked is the response to a request that opens a WebSocket. Its connection sends given
+// data, and then nothing.
+type hijacked struct {
 	*httptest.ResponseRecorder
 	from *bytes.Reader
 }
 
-func (c typed) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn := talk{from: c.from}
+func (c hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn := clientConn{from: c.from}
 	return conn, bufio.NewReadWriter(bufio.NewReader(conn), bufio.NewWriter(conn)), nil
 }
 
-type talk struct{ from io.Reader }
+// clientConn is a connection that reads from a reader and discards what is written.
+type clientConn struct{ from io.Reader }
 
-func (c talk) Read(p []byte) (int, error)       { return c.from.Read(p) }
-func (c talk) Write(p []byte) (int, error)      { return len(p), nil }
-func (c talk) Close() error                     { return nil }
-func (c talk) LocalAddr() net.Addr              { return &net.TCPAddr{} }
-func (c talk) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
-func (c talk) SetDeadline(time.Time) error      { return nil }
-func (c talk) SetReadDeadline(time.Time) error  { return nil }
-func (c talk) SetWriteDeadline(time.Time) error { return nil }
+func (c clientConn) Read(p []byte) (int, error)       { return c.from.Read(p) }
+func (c clientConn) Write(p []byte) (int, error)      { return len(p), nil }
+func (c clientConn) Close() error                     { return nil }
+func (c clientConn) LocalAddr() net.Addr              { return &net.TCPAddr{} }
+func (c clientConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (c clientConn) SetDeadline(time.Time) error      { return nil }
+func (c clientConn) SetReadDeadline(time.Time) error  { return nil }
+func (c clientConn) SetWriteDeadline(time.Time) error { return nil }
 
 // program receives the input of a terminal.
 type program struct {
@@ -82,14 +83,14 @@ func FuzzTerminal(f *testing.F) {
 		for name, value := range map[string]string{"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="} {
 			r.Header.Set(name, value)
 		}
-		w := typed{httptest.NewRecorder(), bytes.NewReader(says)}
+		w := hijacked{httptest.NewRecorder(), bytes.NewReader(says)}
 		conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true})
 		require.NoError(t, err)
 		require.Equal(t, http.StatusSwitchingProtocols, w.Code)
 		defer conn.CloseNow()
 		conn.SetReadLimit(maxFrame)
 		term := &terminal{conn: conn, ctx: t.Context()}
-		m, err := term.start()
+		m, err := term.readStart()
 		if err != nil {
 			return
 		}
@@ -99,7 +100,7 @@ func FuzzTerminal(f *testing.F) {
 			assert.Greater(t, strings.IndexByte(kv, '='), 0, "%q", kv)
 		}
 		p := &program{t: t}
-		term.input(t.Context(), p)
+		term.forwardInput(t.Context(), p)
 		assert.LessOrEqual(t, p.got.Len(), len(says))
 	})
 }

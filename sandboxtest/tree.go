@@ -7,10 +7,10 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
 )
 
-// snapshotTree handles GET /v2/sandboxes/snapshots/tree: the ancestors of a
-// snapshot, nearest first, or its descendants, of which the newest child is
-// followed and the others are its siblings. The cursor of the next page is the
-// ID of the last snapshot of this one.
+// snapshotTree handles GET /v2/sandboxes/snapshots/tree. It lists the ancestors of a
+// snapshot, nearest first, or its descendants. For descendants it follows the newest child
+// of each, and shows the other children as siblings of that one. The cursor of the next
+// page is the ID of the last snapshot of this one.
 func (c *call) snapshotTree() error {
 	q := c.r.URL.Query()
 	id := q.Get("snapshotId")

@@ -77,10 +77,11 @@ func TestManagedImages(t *testing.T) {
 		pins[sb.Image] = true
 		assert.Equal(t, sb.Image, c.createBy("v2", obj{"image": sb.Image}).Sandbox.Image)
 	}
-	assert.Len(t, pins, 7, "universal and universal:latest are one")
+	assert.Len(t, pins, 7, "universal and universal:latest are the same image")
 }
 
-// TestRetentionOfTheNewestVersions checks their retention defaults.
+// TestRetentionOfTheNewestVersions checks the retention defaults of the newest versions of
+// the API.
 func TestRetentionOfTheNewestVersions(t *testing.T) {
 	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
@@ -90,7 +91,7 @@ func TestRetentionOfTheNewestVersions(t *testing.T) {
 	assert.Equal(t, keep, *sb.KeepLastSnapshots)
 	sb = c.createBy("v4", obj{"persistent": false}).Sandbox
 	assert.NotNil(t, sb.SnapshotExpiration)
-	assert.Nil(t, sb.KeepLastSnapshots, "only persistent sandboxes keep the last one alone")
+	assert.Nil(t, sb.KeepLastSnapshots, "only persistent sandboxes keep just the last snapshot")
 	sb = c.createBy("v4", obj{"keepLastSnapshots": nil, "snapshotExpiration": 0}).Sandbox
 	assert.Nil(t, sb.KeepLastSnapshots)
 	assert.Equal(t, wire.Duration(0), *sb.SnapshotExpiration)
@@ -122,9 +123,9 @@ func TestRetentionOfTheNewestVersions(t *testing.T) {
 	assert.Contains(t, c.refused("POST", "/v1/sandboxes", obj{}, 404, "not_found"), "version 1")
 }
 
-// TestOldClientIsNamed: clients of version 1 show only the status of an error, so the log
-// explains it to their user, once.
-func TestOldClientIsNamed(t *testing.T) {
+// TestOldClientWarning: clients of version 1 show only the status of an error. The server's
+// log explains it to their user, once.
+func TestOldClientWarning(t *testing.T) {
 	t.Parallel()
 	var logged bytes.Buffer
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
@@ -167,7 +168,7 @@ func TestRegions(t *testing.T) {
 	c.refused("PATCH", path, obj{"failoverRegions": []string{"sfo1"}}, 400, "bad_request")
 	c.call("PATCH", path, obj{"region": "iad1", "failoverRegions": []string{}, "networkId": nil}, 200, &up)
 	assert.Equal(t, []any{"iad1", []string{}, ""}, []any{up.Sandbox.Region, up.Sandbox.FailoverRegions, up.Sandbox.NetworkID})
-	c.refused("GET", path+"&resume=true", nil, 422, "snapshot_region_mismatch") // what it would begin from lies where it was
+	c.refused("GET", path+"&resume=true", nil, 422, "snapshot_region_mismatch") // its snapshot is still in the old region
 	c.call("PATCH", path, obj{"region": "sfo1"}, 200, &up)
 	assert.Equal(t, "sfo1", c.get("one", "&resume=true", 200).Session.Region)
 }
@@ -189,7 +190,7 @@ func TestResponseRules(t *testing.T) {
 	want := `{"mode":"custom","allowedDomains":["a.com"],"responseRules":[{"domain":"a.com","match":{"method":["POST"]},
 		"response":{"statusCode":403,"headers":{"x-why":"no"},"body":"","contentType":"text/plain"}}]}`
 	assert.JSONEq(t, want, string(set(rule, 200)))
-	// From now on the sandbox has it.
+	// Later sessions have the policy, too.
 	c.stop(sess)
 	back := c.get("one", "&resume=true", 200)
 	for _, policy := range []*wire.NetworkPolicy{back.Sandbox.NetworkPolicy, back.Session.NetworkPolicy} {
@@ -212,7 +213,7 @@ func TestDeleteOrphanSnapshots(t *testing.T) {
 	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	c.create(obj{"name": "one"})
-	needed, orphan := c.keepFile("one", "a"), c.keepFile("one", "b")
+	needed, orphan := c.saveFile("one", "a"), c.saveFile("one", "b")
 	c.create(obj{"name": "two", "source": obj{"type": "snapshot", "snapshotId": needed}})
 	c.refused("DELETE", "/v2/sandboxes/one?projectId=prj&deleteOrphanSnapshots=yes", nil, 400, "bad_request")
 	c.call("DELETE", "/v2/sandboxes/one?projectId=prj&deleteOrphanSnapshots=true", nil, 200, nil)
@@ -246,7 +247,7 @@ func TestRepositoryDirectory(t *testing.T) {
 			if revision != "" {
 				source["revision"] = revision
 			}
-			if needs.Slow() { // which TestGitSource sees, too
+			if needs.Slow() { // TestGitSource covers this, too
 				assert.Equal(t, ".git\n", c.sh(c.createBy("v2", obj{"source": source}).Session.ID, "ls -A"))
 			}
 			assert.Equal(t, ".git\n", c.sh(c.createBy("v3", obj{"source": source}).Session.ID, "ls -A tools"))
@@ -257,7 +258,7 @@ func TestRepositoryDirectory(t *testing.T) {
 func TestRateLimits(t *testing.T) {
 	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, RateLimits: true})
-	srv.Freeze() // or a new window might begin
+	srv.Freeze() // so that no new window begins
 	for i := range 20 {
 		resp := c.send(c.request("POST", "/v2/sandboxes", obj{}))
 		assert.Equal(t, 400, resp.StatusCode)
@@ -272,7 +273,7 @@ func TestRateLimits(t *testing.T) {
 	assert.NotEmpty(t, resp.Header.Get("Retry-After"))
 	assert.Equal(t, "0", resp.Header.Get("X-Ratelimit-Remaining"))
 	c.refused("POST", "/v2/sandboxes", obj{}, 429, "rate_limited")
-	assert.Equal(t, "1000", c.send(c.request("GET", "/v2/sandboxes", nil)).Header.Get("X-Ratelimit-Limit"), "others have a quota of their own")
+	assert.Equal(t, "1000", c.send(c.request("GET", "/v2/sandboxes", nil)).Header.Get("X-Ratelimit-Limit"), "other requests have their own quota")
 	srv.Advance(3 * time.Second)
 	assert.Equal(t, 400, c.send(c.request("POST", "/v2/sandboxes", obj{})).StatusCode)
 
@@ -281,7 +282,7 @@ func TestRateLimits(t *testing.T) {
 		resp = c.send(c.request("POST", "/v2/sandboxes", obj{}))
 	}
 	assert.Equal(t, 400, resp.StatusCode)
-	assert.Equal(t, "19", resp.Header.Get("X-Ratelimit-Remaining"), "the headers tell of a quota that never runs low")
+	assert.Equal(t, "19", resp.Header.Get("X-Ratelimit-Remaining"), "the headers show a quota that never runs low")
 }
 
 func TestEnviron(t *testing.T) {
@@ -293,7 +294,7 @@ func TestEnviron(t *testing.T) {
 	}
 }
 
-func TestReadsComeInChunks(t *testing.T) {
+func TestReadsAreChunked(t *testing.T) {
 	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	sess := c.create(nil).Session.ID

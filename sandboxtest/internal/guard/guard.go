@@ -11,18 +11,18 @@ import (
 	"sync"
 )
 
-// Guard recovers from panics, so that data from one box can't end the process, and with
-// it all other boxes and the program that uses the emulator. Every goroutine that handles
-// data of a box runs under a guard. It is safe for concurrent use.
+// Guard recovers from panics. Without it, data from one sandbox could end the process, and
+// with it all other sandboxes and the program that uses the emulator. Every goroutine that
+// handles data of a sandbox runs under a guard. A Guard is safe for concurrent use.
 type Guard struct {
 	log *slog.Logger
 
-	mu   sync.Mutex
-	said map[string]bool // the places of panics that were logged
+	mu     sync.Mutex
+	logged map[string]bool // by the place of the panic
 }
 
 // New returns a guard that reports to log.
-func New(log *slog.Logger) *Guard { return &Guard{log: log, said: make(map[string]bool)} }
+func New(log *slog.Logger) *Guard { return &Guard{log: log, logged: make(map[string]bool)} }
 
 // Go runs f as [Guard.Do] does, in a goroutine of a group.
 func (g *Guard) Go(group *sync.WaitGroup, doing string, f func()) {
@@ -39,8 +39,8 @@ func (g *Guard) Do(doing string, f func()) {
 		}
 		where := panickedAt()
 		g.mu.Lock()
-		known := g.said[where]
-		g.said[where] = true
+		known := g.logged[where]
+		g.logged[where] = true
 		g.mu.Unlock()
 		if !known {
 			g.log.Error("dropped data of a sandbox that could not be handled", "while", doing, "panic", fmt.Sprint(failure), "at", where)
@@ -49,8 +49,8 @@ func (g *Guard) Do(doing string, f func()) {
 	f()
 }
 
-// Tried calls f, and returns a panic as an error. It is for goroutines that somebody
-// waits for.
+// Tried calls f, and returns a panic as an error. Use it in a goroutine whose error another
+// goroutine waits for.
 func Tried(f func() error) (err error) {
 	defer func() {
 		if failure := recover(); failure != nil {

@@ -29,7 +29,7 @@ func Fail(status int, code, format string, args ...any) *Error {
 }
 
 // Internal returns a failure of the emulator or its machine: 507 if the disk is full, 503
-// if it may open no more files.
+// if it may open no more files, otherwise 500.
 func Internal(err error, format string, args ...any) *Error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return Fail(http.StatusInsufficientStorage, "insufficient_storage", format, args...)
@@ -83,7 +83,7 @@ var (
 	// ErrNotKept is the emulator's own error: the service does not run out of space.
 	ErrNotKept = Fail(http.StatusInsufficientStorage, "insufficient_storage",
 		"The emulator could not save the change, for example because the disk is full. It is forgotten when the emulator ends, unless a later one is saved.")
-	// ErrSourceGone is for a new sandbox from a deleted snapshot.
+	// ErrSourceGone is the error for creating a sandbox from a deleted snapshot.
 	ErrSourceGone = Fail(http.StatusGone, "snapshot_not_found", "Snapshot not found.")
 	ErrMediaType  = Fail(http.StatusUnsupportedMediaType, "unsupported_media_type", "Unsupported Media Type")
 	ErrNoVersion1 = NotFound("The emulator does not have version 1 of the API, only later ones: use @vercel/sandbox 2 or later, or a release of your library that does.")
@@ -108,7 +108,7 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
 	w.WriteHeader(status)
-	// A failed write means that the client has gone.
+	// If this fails, the client has gone.
 	_, _ = w.Write(data)
 }
 
