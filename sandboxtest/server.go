@@ -122,7 +122,7 @@ type Options struct {
 	// BodyTimeout is how long a JSON body may take, and how long an upload, or
 	// the server of a tarball source, may pause. Zero means 30 seconds.
 	BodyTimeout time.Duration
-	// Logger receives warnings about this machine, errors of the emulator, and one warning
+	// Logger receives messages about this machine, errors of the emulator, and one warning
 	// about clients that request version 1 of the API. Nil disables logging. Requests are
 	// not logged; see OnRequest.
 	Logger *slog.Logger
