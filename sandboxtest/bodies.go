@@ -99,7 +99,7 @@ func (c *call) decodeUpTo(limit int64, v any) error {
 		}
 		return reply.BadRequest("The request body could not be read.")
 	}
-	c.s.requests.body(c.record, data)
+	c.s.requests.setBody(c.record, data)
 	if len(bytes.TrimSpace(data)) == 0 {
 		data = []byte("{}")
 	}

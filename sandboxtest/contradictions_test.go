@@ -23,8 +23,8 @@ type answer struct {
 	body   string
 }
 
-// later sends a request without waiting for its response.
-func (c *raw) later(method, path string, body any) <-chan answer {
+// sendAsync sends a request without waiting for its response.
+func (c *raw) sendAsync(method, path string, body any) <-chan answer {
 	c.t.Helper()
 	req := c.request(method, path, body)
 	out := make(chan answer, 1)
@@ -77,7 +77,7 @@ func TestNameDuringCreation(t *testing.T) {
 	t.Parallel()
 	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Dir: t.TempDir()})
 	source, asked, release := slowSource(t, srv.HostAddress(), 200)
-	made := c.later("POST", "/v3/sandboxes", obj{"projectId": "prj", "name": "slow", "source": source, "ports": []int{3000}})
+	made := c.sendAsync("POST", "/v3/sandboxes", obj{"projectId": "prj", "name": "slow", "source": source, "ports": []int{3000}})
 	<-asked
 	for range 2 {
 		c.refused("POST", "/v3/sandboxes", obj{"projectId": "prj", "name": "slow"}, 400, "bad_request")
@@ -92,9 +92,9 @@ func TestNameDuringCreation(t *testing.T) {
 	assert.Len(t, sessions.Sessions, 1)
 
 	// A request that needs the machine waits for it.
-	updated := c.later("PATCH", "/v2/sandboxes/slow?projectId=prj", obj{"tags": obj{"a": "b"}})
-	resumed := c.later("GET", "/v2/sandboxes/slow?projectId=prj&resume=true", nil)
-	ran := c.later("POST", session(early.Session.ID)+"/cmd", obj{"command": "cat", "args": []string{"file"}, "wait": true})
+	updated := c.sendAsync("PATCH", "/v2/sandboxes/slow?projectId=prj", obj{"tags": obj{"a": "b"}})
+	resumed := c.sendAsync("GET", "/v2/sandboxes/slow?projectId=prj&resume=true", nil)
+	ran := c.sendAsync("POST", session(early.Session.ID)+"/cmd", obj{"command": "cat", "args": []string{"file"}, "wait": true})
 	release()
 	for _, ch := range []<-chan answer{made, updated, resumed, ran} {
 		a := <-ch
@@ -130,11 +130,11 @@ func TestRequestDuringCreation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder, Dir: t.TempDir()})
 			source, asked, release := slowSource(t, srv.HostAddress(), row.status)
-			made := c.later("POST", "/v3/sandboxes", obj{"projectId": "prj", "name": "slow", "source": source})
+			made := c.sendAsync("POST", "/v3/sandboxes", obj{"projectId": "prj", "name": "slow", "source": source})
 			<-asked
 			early := c.get("slow", "", 200)
-			stopped := c.later("POST", session(early.Session.ID)+"/stop", nil)
-			deleted := c.later("DELETE", "/v2/sandboxes/slow?projectId=prj", nil)
+			stopped := c.sendAsync("POST", session(early.Session.ID)+"/stop", nil)
+			deleted := c.sendAsync("DELETE", "/v2/sandboxes/slow?projectId=prj", nil)
 			release()
 			if a := <-made; row.status == 200 {
 				assert.Equal(t, 200, a.status, "%s", a.body)
@@ -159,7 +159,7 @@ func TestDoubleStart(t *testing.T) {
 	for i := range 40 {
 		name := "session-" + string(rune('a'+i%26)) + string(rune('a'+i/26))
 		params := obj{"projectId": "prj", "name": name}
-		first, second := c.later("POST", "/v3/sandboxes", params), c.later("POST", "/v3/sandboxes", params)
+		first, second := c.sendAsync("POST", "/v3/sandboxes", params), c.sendAsync("POST", "/v3/sandboxes", params)
 		var a answer
 		select {
 		case a = <-first:
@@ -276,7 +276,7 @@ func TestAnswersAgree(t *testing.T) {
 			}},
 	} {
 		for _, q := range append([]request{row.refusal}, row.others...) {
-			a := <-c.later(q.method, q.path, q.body)
+			a := <-c.sendAsync(q.method, q.path, q.body)
 			require.Equal(t, q.status, a.status, "%s: %s %s: %s", row.about, q.method, q.path, a.body)
 			assert.Contains(t, a.body, q.says, "%s: %s %s", row.about, q.method, q.path)
 		}
@@ -295,8 +295,8 @@ func TestCommandIDDuringStart(t *testing.T) {
 	}
 	for i := range rounds {
 		id := "id-" + string(rune('a'+i%26)) + string(rune('a'+i/26))
-		first := c.later("POST", sess+"/cmd?cmdId="+id, obj{"command": "true"})
-		second := c.later("POST", sess+"/cmd?cmdId="+id, obj{"command": "true"})
+		first := c.sendAsync("POST", sess+"/cmd?cmdId="+id, obj{"command": "true"})
+		second := c.sendAsync("POST", sess+"/cmd?cmdId="+id, obj{"command": "true"})
 		var a answer
 		select {
 		case a = <-first:

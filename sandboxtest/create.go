@@ -115,9 +115,9 @@ func (c *call) forkSandbox() error {
 	return c.makeSandbox(source.Project(), p.Name, set, from, nil)
 }
 
-// detached returns a context for the work on a session. If the client gives up, the work
+// detachedContext returns a context for the work on a session. If the client gives up, the work
 // continues, as on the service.
-func (c *call) detached() (context.Context, context.CancelFunc) {
+func (c *call) detachedContext() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.ctx))
 	stop := c.s.store.OnClose(cancel)
 	return ctx, func() { stop(); cancel() }
@@ -135,7 +135,7 @@ func (c *call) makeSandbox(project, name string, set store.Settings, from *store
 		// The service fails here, although its schema allows that many ports.
 		return reply.Fail(http.StatusInternalServerError, "internal_server_error", "Internal Server Error")
 	}
-	ctx, cancel := c.detached()
+	ctx, cancel := c.detachedContext()
 	defer cancel()
 	resp, err := c.s.store.Create(ctx, store.Key{Project: project, Name: name}, set, from, fill)
 	if err != nil {

@@ -127,8 +127,8 @@ func checkMountParams(mounts map[string]mountParam) (map[string]wire.Mount, erro
 	return out, nil
 }
 
-// features handles GET /v2/sandboxes/features, which lists what the project may use.
-func (c *call) features() error {
+// getFeatures handles GET /v2/sandboxes/features, which lists what the project may use.
+func (c *call) getFeatures() error {
 	reply.WriteJSON(c.w, http.StatusOK, map[string]any{"features": map[string]bool{"drives": true}})
 	return nil
 }
@@ -199,7 +199,7 @@ func (c *call) forkDrive() error {
 	if err := checkDriveName(p.Name); err != nil {
 		return err
 	}
-	ctx, cancel := c.detached()
+	ctx, cancel := c.detachedContext()
 	defer cancel()
 	d, err := c.s.store.ForkDrive(ctx, c.values[0], store.Key{Project: project, Name: p.Name})
 	if err != nil {

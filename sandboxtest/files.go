@@ -34,8 +34,8 @@ func (p *pathParams) check() error {
 	return nil
 }
 
-// fileCall reads the body of an operation on a file and finds the machine.
-func (c *call) fileCall() (*store.Session, *box.Box, *pathParams, error) {
+// beginFileCall reads the body of an operation on a file and finds the machine.
+func (c *call) beginFileCall() (*store.Session, *box.Box, *pathParams, error) {
 	sess, err := c.session()
 	if err != nil {
 		return nil, nil, nil, err
@@ -53,7 +53,7 @@ func (c *call) fileCall() (*store.Session, *box.Box, *pathParams, error) {
 
 // makeDir handles POST …/fs/mkdir.
 func (c *call) makeDir() error {
-	sess, machine, p, err := c.fileCall()
+	sess, machine, p, err := c.beginFileCall()
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (c *call) makeDir() error {
 
 // readFile handles POST …/fs/read.
 func (c *call) readFile() error {
-	sess, machine, p, err := c.fileCall()
+	sess, machine, p, err := c.beginFileCall()
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ type outside struct {
 	visitors []string // the path, "tcp" or "udp" of each visit
 }
 
-func (o *outside) note(what string) {
+func (o *outside) recordVisit(what string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.visitors = append(o.visitors, what)
@@ -52,7 +52,7 @@ func newOutside(t *testing.T) *outside {
 	o := new(outside)
 	serve := func(name string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			o.note(r.URL.Path)
+			o.recordVisit(r.URL.Path)
 			fmt.Fprintf(w, "%s %s", name, r.Host)
 		})
 	}
@@ -71,7 +71,7 @@ func newOutside(t *testing.T) *outside {
 			if err != nil {
 				return
 			}
-			o.note("tcp")
+			o.recordVisit("tcp")
 			_, _ = io.WriteString(c, "banner")
 			_ = c.Close()
 		}
@@ -83,7 +83,7 @@ func newOutside(t *testing.T) *outside {
 			if err != nil {
 				return
 			}
-			o.note("udp")
+			o.recordVisit("udp")
 			_, _ = u.WriteTo(buf[:n], from)
 		}
 	})

@@ -115,8 +115,8 @@ func (r *records) noRoom(t *testing.T, err error) bool {
 	return strings.HasSuffix(err.Error(), " has failed") // a script in the sandbox found no room
 }
 
-// timeout changes the timeout of a sandbox.
-func (r *records) timeout(v *victim, name string) error {
+// changeTimeout changes the timeout of a sandbox.
+func (r *records) changeTimeout(v *victim, name string) error {
 	timeout := 60_000 + mathrand.IntN(1_000_000)
 	r.mu.Lock()
 	r.timeouts[name] = append(r.timeouts[name], timeout)
@@ -130,8 +130,8 @@ func (r *records) timeout(v *victim, name string) error {
 	return err
 }
 
-// drive makes another drive.
-func (r *records) drive(v *victim) error {
+// makeDrive makes another drive.
+func (r *records) makeDrive(v *victim) error {
 	name := "d-" + strings.ToLower(rand.Text()[:12])
 	err := v.try("POST", "/v2/sandboxes/drives/"+name+"?projectId=prj", obj{"projectId": "prj"}, new(wire.DriveResponse))
 	if err == nil {
@@ -142,9 +142,9 @@ func (r *records) drive(v *victim) error {
 	return err
 }
 
-// file writes a sandbox's file and saves it by a stop or a snapshot. If there is no
+// saveFile writes a sandbox's file and saves it by a stop or a snapshot. If there is no
 // space, the file stays unchanged.
-func (r *records) file(v *victim, name string, snapshot bool) error {
+func (r *records) saveFile(v *victim, name string, snapshot bool) error {
 	var at wire.SandboxResponse
 	if err := v.try("GET", "/v2/sandboxes/"+name+"?projectId=prj&resume=true", nil, &at); err != nil {
 		return err
@@ -180,9 +180,9 @@ func (r *records) file(v *victim, name string, snapshot bool) error {
 func (r *records) work(t *testing.T, v *victim, name string) {
 	for i := 0; ; i++ {
 		for _, change := range []func() error{
-			func() error { return r.timeout(v, name) },
-			func() error { return r.file(v, name, i%3 == 2) },
-			func() error { return r.drive(v) },
+			func() error { return r.changeTimeout(v, name) },
+			func() error { return r.saveFile(v, name, i%3 == 2) },
+			func() error { return r.makeDrive(v) },
 		} {
 			if err := change(); err != nil && !r.noRoom(t, err) {
 				return
@@ -228,15 +228,15 @@ func TestKilledOnAFullDisk(t *testing.T) {
 			for _, name := range names {
 				if round == 0 {
 					require.NoError(t, v.try("POST", "/v2/sandboxes", r.params(name), new(wire.SandboxResponse)))
-					require.NoError(t, r.timeout(v, name))
-					require.NoError(t, r.file(v, name, false))
+					require.NoError(t, r.changeTimeout(v, name))
+					require.NoError(t, r.saveFile(v, name, false))
 				}
 			}
 			// A change needs only the rest of a page, so some still succeed.
 			for before, changes := r.refused.Load(), 0; r.refused.Load() == before; changes++ {
 				require.Less(t, changes, 100, "no change fails on a full disk")
 				d.fill(0)
-				if err := r.timeout(v, names[0]); err != nil {
+				if err := r.changeTimeout(v, names[0]); err != nil {
 					require.True(t, r.noRoom(t, err), "%v", err)
 					require.ErrorContains(t, err, ": 507 ")
 				}

@@ -22,8 +22,8 @@ func (c *raw) list(query url.Values) wire.SandboxesPage {
 	return out
 }
 
-// all follows the cursors and returns all names.
-func (c *raw) all(query url.Values) (names []string) {
+// allNames follows the cursors and returns all names.
+func (c *raw) allNames(query url.Values) (names []string) {
 	c.t.Helper()
 	for {
 		page := c.list(query)
@@ -59,25 +59,25 @@ func TestListSandboxes(t *testing.T) {
 		}
 		return q
 	}
-	assert.Equal(t, newest, c.all(project()))
+	assert.Equal(t, newest, c.allNames(project()))
 	resp := c.send(c.request("GET", "/v2/sandboxes?limit=7", nil))
 	assert.Greater(t, resp.ContentLength, int64(3000), "JSON comes with its length")
-	assert.Equal(t, newest, c.all(project("limit", "2")))
-	assert.Equal(t, names, c.all(project("limit", "3", "sortOrder", "asc")))
-	assert.Equal(t, sorted, c.all(project("limit", "3", "sortBy", "name", "sortOrder", "asc")))
-	assert.Equal(t, []string{"box-1"}, c.all(project("sortBy", "name", "namePrefix", "box-1")))
-	assert.Len(t, c.all(project("tags", "even:true")), 4)
-	assert.Len(t, c.all(project("tags", "even:true", "limit", "1")), 4)
-	assert.Empty(t, c.all(project("tags", "even:maybe")))
-	assert.Equal(t, []string{"other"}, c.all(url.Values{"project": {"other"}}))
+	assert.Equal(t, newest, c.allNames(project("limit", "2")))
+	assert.Equal(t, names, c.allNames(project("limit", "3", "sortOrder", "asc")))
+	assert.Equal(t, sorted, c.allNames(project("limit", "3", "sortBy", "name", "sortOrder", "asc")))
+	assert.Equal(t, []string{"box-1"}, c.allNames(project("sortBy", "name", "namePrefix", "box-1")))
+	assert.Len(t, c.allNames(project("tags", "even:true")), 4)
+	assert.Len(t, c.allNames(project("tags", "even:true", "limit", "1")), 4)
+	assert.Empty(t, c.allNames(project("tags", "even:maybe")))
+	assert.Equal(t, []string{"other"}, c.allNames(url.Values{"project": {"other"}}))
 
 	c.stop(c.get("box-3", "", 200).Session.ID)
-	assert.Equal(t, "box-3", c.all(project("sortBy", "statusUpdatedAt"))[0])
+	assert.Equal(t, "box-3", c.allNames(project("sortBy", "statusUpdatedAt"))[0])
 
 	// Sandboxes created between two pages don't change the remaining pages.
 	page := c.list(project("limit", "2"))
 	c.create(obj{"name": "late"})
-	rest := c.all(project("limit", "2", "cursor", *page.Pagination.Next))
+	rest := c.allNames(project("limit", "2", "cursor", *page.Pagination.Next))
 	assert.Equal(t, newest[2:], rest)
 
 	for _, bad := range [][]string{

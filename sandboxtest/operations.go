@@ -111,7 +111,7 @@ func init() {
 	add(GetOrCreateDrive, http.MethodPost, "drives/*", (*call).getOrCreateDrive)
 	add(ForkDrive, http.MethodPost, "drives/*/fork", (*call).forkDrive)
 	add(DeleteDrive, http.MethodDelete, "drives/*", (*call).deleteDrive)
-	add(GetFeatures, http.MethodGet, "features", (*call).features)
+	add(GetFeatures, http.MethodGet, "features", (*call).getFeatures)
 
 	add(GetSandbox, http.MethodGet, "*", (*call).getSandbox)
 	add(UpdateSandbox, http.MethodPatch, "*", (*call).updateSandbox)

@@ -93,9 +93,9 @@ func TestTransitions(t *testing.T) {
 		for call, body := range map[string]obj{"/cmd": {"command": "true"}, "/fs/read": {"path": "file"}, "/snapshot": {}} {
 			assert.Equal(t, text, c.refused("POST", path+call, body, 422, "sandbox_"+state))
 		}
-		assert.Equal(t, "422 SANDBOX_"+strings.ToUpper(state), c.edge(made.Routes[0]))
+		assert.Equal(t, "422 SANDBOX_"+strings.ToUpper(state), c.edgeError(made.Routes[0]))
 	}
-	stopped := c.later("POST", path+"/stop", nil)
+	stopped := c.sendAsync("POST", path+"/stop", nil)
 	require.Eventually(t, func() bool { return srv.Due(4*time.Second) == 2 }, eventually, time.Millisecond)
 	refused("stopping")
 	srv.Advance(2700 * time.Millisecond)
@@ -104,11 +104,11 @@ func TestTransitions(t *testing.T) {
 	srv.Advance(5 * time.Second)
 	assert.Equal(t, "stopped", c.session(made.Session.ID).Status)
 	c.refused("POST", path+"/cmd", obj{"command": "true"}, 410, "sandbox_stopped")
-	assert.Equal(t, "410 SANDBOX_STOPPED", c.edge(made.Routes[0]))
+	assert.Equal(t, "410 SANDBOX_STOPPED", c.edgeError(made.Routes[0]))
 
 	made = c.get("one", "&resume=true", 200)
 	path = session(made.Session.ID)
-	saved := c.later("POST", path+"/snapshot", obj{})
+	saved := c.sendAsync("POST", path+"/snapshot", obj{})
 	require.Eventually(t, func() bool { return srv.Due(4*time.Second) == 1 }, eventually, time.Millisecond)
 	refused("snapshotting")
 	srv.Advance(5 * time.Second)

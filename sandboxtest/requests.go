@@ -77,15 +77,15 @@ func (q *requests) begin(r *http.Request, op Operation, path string) *Request {
 	return rec
 }
 
-func (q *requests) body(rec *Request, data []byte) {
+func (q *requests) setBody(rec *Request, data []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	rec.Body = slices.Clone(data[:min(len(data), keptBody)])
 }
 
-// status records the status before the client can receive it, so that a client with a
+// setStatus records the status before the client can receive it, so that a client with a
 // response finds it in Requests.
-func (q *requests) status(rec *Request, status int) {
+func (q *requests) setStatus(rec *Request, status int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	rec.Status = status

@@ -50,7 +50,7 @@ func (w *savingWriter) WriteHeader(status int) {
 	}
 	if w.status == 0 {
 		w.status = status
-		w.requests.status(w.record, status)
+		w.requests.setStatus(w.record, status)
 	}
 	w.ResponseWriter.WriteHeader(status)
 }

@@ -106,7 +106,7 @@ func (c *call) getSandbox() error {
 	}
 	resumed := false
 	if resume {
-		ctx, cancel := c.detached()
+		ctx, cancel := c.detachedContext()
 		defer cancel()
 		if resumed, err = sb.Resume(ctx); err != nil {
 			return err
@@ -141,7 +141,7 @@ func (c *call) updateSandbox() error {
 	if p.Image != "" {
 		return reply.Invalid("should NOT have additional property `image`.")
 	}
-	ctx, cancel := c.detached()
+	ctx, cancel := c.detachedContext()
 	defer cancel()
 	resp, err := sb.Update(ctx, func(set *store.Settings) error { return p.apply(c.s.store, set) }, p.CurrentSnapshotID, resume)
 	if err != nil {

@@ -157,7 +157,7 @@ func TestCreateRefusals(t *testing.T) {
 	for _, body := range []string{"[]", "null", "5", "{", `{"projectId":"prj"} x`, "\xff"} {
 		c.refused("POST", "/v2/sandboxes", body, 400, "bad_request")
 	}
-	assert.Equal(t, []string{"taken"}, c.all(map[string][]string{"project": {"prj"}}), "a refused creation leaves nothing")
+	assert.Equal(t, []string{"taken"}, c.allNames(map[string][]string{"project": {"prj"}}), "a refused creation leaves nothing")
 }
 
 func TestNamesAreTakenOnce(t *testing.T) {

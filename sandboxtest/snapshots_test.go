@@ -130,9 +130,9 @@ func TestSessionTimeout(t *testing.T) {
 	assert.Contains(t, message, "extension would exceed maximum execution timeout")
 }
 
-// edge returns the status and the error code with which the platform's edge responds for a
+// edgeError returns the status and the error code with which the platform's edge responds for a
 // port that has no server.
-func (c *raw) edge(route wire.Route) string {
+func (c *raw) edgeError(route wire.Route) string {
 	c.t.Helper()
 	resp, err := c.client.Get(route.URL)
 	require.NoError(c.t, err)

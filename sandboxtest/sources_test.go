@@ -201,7 +201,7 @@ func TestTarballSource(t *testing.T) {
 	c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "source": obj{"type": "tarball", "url": "file:///etc/passwd"}}, 400, "bad_request")
 	c.refused("POST", "/v2/sandboxes", obj{"projectId": "prj", "networkPolicy": obj{"mode": "deny-all"},
 		"source": obj{"type": "tarball", "url": files.URL + "/gz"}}, 400, "bad_request")
-	assert.Len(t, c.all(map[string][]string{"project": {"prj"}}), 4)
+	assert.Len(t, c.allNames(map[string][]string{"project": {"prj"}}), 4)
 }
 
 // TestSilentTarballServer: a tarball's server that stops sending, or never starts, does not

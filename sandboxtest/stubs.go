@@ -125,7 +125,7 @@ func (st *stubs) find(name string, args []string) store.Stub {
 	words := append([]string{name}, args...)
 	var best *stub
 	for i := range st.list {
-		if s := &st.list[i]; s.fits(words) && (best == nil || len(s.words) >= len(best.words)) {
+		if s := &st.list[i]; s.matches(words) && (best == nil || len(s.words) >= len(best.words)) {
 			best = s
 		}
 	}
@@ -141,7 +141,7 @@ func (st *stubs) find(name string, args []string) store.Stub {
 	}
 }
 
-func (s *stub) fits(words []string) bool {
+func (s *stub) matches(words []string) bool {
 	if len(s.words) > len(words) {
 		return false
 	}

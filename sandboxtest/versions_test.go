@@ -21,7 +21,7 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
-func (c *raw) createBy(version string, params obj) *wire.SandboxResponse {
+func (c *raw) createVersion(version string, params obj) *wire.SandboxResponse {
 	c.t.Helper()
 	body := obj{"projectId": "prj"}
 	maps.Copy(body, params)
@@ -38,30 +38,30 @@ func TestVersionsOfCreate(t *testing.T) {
 		user := func(response *wire.SandboxResponse) string {
 			return c.sh(response.Session.ID, `echo "$USER"`)
 		}
-		old := c.createBy("v2", nil)
+		old := c.createVersion("v2", nil)
 		assert.Equal(t, []string{"node22", "", "/vercel/sandbox"}, []string{old.Sandbox.Runtime, old.Sandbox.Image, old.Session.Cwd})
 		assert.Equal(t, "vercel-sandbox\n", user(old))
 		for _, version := range []string{"v3", "v4"} {
-			sb := c.createBy(version, nil)
+			sb := c.createVersion(version, nil)
 			assert.Regexp(t, "^vercel/sandbox/universal@sha256:[0-9a-f]{64}$", sb.Sandbox.Image)
 			assert.Equal(t, []string{"node22", "/vercel", "/vercel"}, []string{sb.Session.Runtime, sb.Sandbox.Cwd, sb.Session.Cwd})
 			assert.Equal(t, "ubuntu\n", user(sb))
 			res := c.run(sb.Session.ID, obj{"command": "sh", "args": []string{"-c", `echo x > ~/f; ls`}})
 			assert.Equal(t, "f\n", res.stdout, "the home is the working directory")
 			assert.Equal(t, "/vercel", res.command.Cwd)
-			named := c.createBy(version, obj{"runtime": "python3.13"})
+			named := c.createVersion(version, obj{"runtime": "python3.13"})
 			assert.Equal(t, []string{"python3.13", "", "/vercel/sandbox"}, []string{named.Sandbox.Runtime, named.Sandbox.Image, named.Sandbox.Cwd})
 		}
 		// A sandbox created from a snapshot has its user, whatever the version.
-		image := c.createBy("v3", nil)
+		image := c.createVersion("v3", nil)
 		c.sh(image.Session.ID, "echo kept > file")
 		stopped := c.stop(image.Session.ID)
 		back := c.get(image.Sandbox.Name, "&resume=true", 200)
 		assert.Equal(t, "ubuntu\n", user(back))
-		from := c.createBy("v2", obj{"source": obj{"type": "snapshot", "snapshotId": stopped.Snapshot.ID}})
+		from := c.createVersion("v2", obj{"source": obj{"type": "snapshot", "snapshotId": stopped.Snapshot.ID}})
 		assert.Equal(t, image.Sandbox.Image, from.Sandbox.Image)
 		assert.Equal(t, "kept\n", c.sh(from.Session.ID, "cat /vercel/file"))
-		from = c.createBy("v3", obj{"source": obj{"type": "snapshot", "snapshotId": c.stop(old.Session.ID).Snapshot.ID}})
+		from = c.createVersion("v3", obj{"source": obj{"type": "snapshot", "snapshotId": c.stop(old.Session.ID).Snapshot.ID}})
 		assert.Equal(t, []string{"", "/vercel/sandbox"}, []string{from.Sandbox.Image, from.Sandbox.Cwd})
 	})
 }
@@ -71,11 +71,11 @@ func TestManagedImages(t *testing.T) {
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	pins := map[string]bool{}
 	for _, image := range []string{"universal", "universal:latest", "node:22", "node:24", "node:26", "python:3.14", "ubuntu", "arch"} {
-		sb := c.createBy("v3", obj{"image": "vercel/sandbox/" + image}).Sandbox
+		sb := c.createVersion("v3", obj{"image": "vercel/sandbox/" + image}).Sandbox
 		repository, _, _ := strings.Cut("vercel/sandbox/"+image, ":")
 		assert.True(t, strings.HasPrefix(sb.Image, repository+"@sha256:"), sb.Image)
 		pins[sb.Image] = true
-		assert.Equal(t, sb.Image, c.createBy("v2", obj{"image": sb.Image}).Sandbox.Image)
+		assert.Equal(t, sb.Image, c.createVersion("v2", obj{"image": sb.Image}).Sandbox.Image)
 	}
 	assert.Len(t, pins, 7, "universal and universal:latest are the same image")
 }
@@ -86,27 +86,27 @@ func TestRetentionOfTheNewestVersions(t *testing.T) {
 	t.Parallel()
 	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 	keep := wire.KeepLastSnapshots{Count: 1, DeleteEvicted: new(true)}
-	sb := c.createBy("v4", nil).Sandbox
+	sb := c.createVersion("v4", nil).Sandbox
 	assert.Equal(t, wire.Duration(7*day), *sb.SnapshotExpiration)
 	assert.Equal(t, keep, *sb.KeepLastSnapshots)
-	sb = c.createBy("v4", obj{"persistent": false}).Sandbox
+	sb = c.createVersion("v4", obj{"persistent": false}).Sandbox
 	assert.NotNil(t, sb.SnapshotExpiration)
 	assert.Nil(t, sb.KeepLastSnapshots, "only persistent sandboxes keep just the last snapshot")
-	sb = c.createBy("v4", obj{"keepLastSnapshots": nil, "snapshotExpiration": 0}).Sandbox
+	sb = c.createVersion("v4", obj{"keepLastSnapshots": nil, "snapshotExpiration": 0}).Sandbox
 	assert.Nil(t, sb.KeepLastSnapshots)
 	assert.Equal(t, wire.Duration(0), *sb.SnapshotExpiration)
 	for _, version := range []string{"v2", "v3"} {
-		sb = c.createBy(version, nil).Sandbox
+		sb = c.createVersion(version, nil).Sandbox
 		assert.Nil(t, sb.KeepLastSnapshots)
 		assert.Nil(t, sb.SnapshotExpiration)
 	}
-	c.createBy("v3", obj{"name": "one"})
+	c.createVersion("v3", obj{"name": "one"})
 	var fork wire.SandboxResponse
 	for version, want := range map[string]*wire.KeepLastSnapshots{"v2": nil, "v3": &keep} {
 		c.call("POST", "/"+version+"/sandboxes/one/fork?projectId=prj", obj{}, 200, &fork)
 		assert.Equal(t, want, fork.Sandbox.KeepLastSnapshots, version)
 		var snap wire.SnapshotResponse
-		c.call("POST", "/"+version+"/sandboxes/sessions/"+c.createBy("v2", nil).Session.ID+"/snapshot", obj{}, 201, &snap)
+		c.call("POST", "/"+version+"/sandboxes/sessions/"+c.createVersion("v2", nil).Session.ID+"/snapshot", obj{}, 201, &snap)
 		lasts := 30 * day
 		if version == "v3" {
 			lasts = 7 * day
@@ -248,9 +248,9 @@ func TestRepositoryDirectory(t *testing.T) {
 				source["revision"] = revision
 			}
 			if needs.Slow() { // TestGitSource covers this, too
-				assert.Equal(t, ".git\n", c.sh(c.createBy("v2", obj{"source": source}).Session.ID, "ls -A"))
+				assert.Equal(t, ".git\n", c.sh(c.createVersion("v2", obj{"source": source}).Session.ID, "ls -A"))
 			}
-			assert.Equal(t, ".git\n", c.sh(c.createBy("v3", obj{"source": source}).Session.ID, "ls -A tools"))
+			assert.Equal(t, ".git\n", c.sh(c.createVersion("v3", obj{"source": source}).Session.ID, "ls -A tools"))
 		}
 	})
 }

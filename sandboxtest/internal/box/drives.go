@@ -45,12 +45,12 @@ func (d *drives) check(ids []string) error {
 
 func (d *drives) dirOf(id string) string { return filepath.Join(d.dir, id) }
 
-func (d *drives) version(id string, n int) string {
+func (d *drives) versionDir(id string, n int) string {
 	return filepath.Join(d.dirOf(id), strconv.Itoa(n))
 }
 
-// last returns the number of the version with a drive's content, or -1 if there is none.
-func (d *drives) last(id string) (int, error) {
+// lastVersion returns the number of the version with a drive's content, or -1 if there is none.
+func (d *drives) lastVersion(id string) (int, error) {
 	entries, err := os.ReadDir(d.dirOf(id))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return -1, err
@@ -69,11 +69,11 @@ func (d *drives) last(id string) (int, error) {
 func (d *drives) hold(id string, give func(dir string) error) (string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	n, err := d.last(id)
+	n, err := d.lastVersion(id)
 	if err != nil {
 		return "", err
 	}
-	dir := d.version(id, max(n, 0))
+	dir := d.versionDir(id, max(n, 0))
 	if n < 0 {
 		if err := backend.MkdirAll(d.dirOf(id), 0o711); err != nil {
 			return "", err
@@ -109,14 +109,14 @@ func (d *drives) release(dir string) error {
 func (d *drives) save(id, dir string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	n, err := d.last(id)
+	n, err := d.lastVersion(id)
 	if err != nil {
 		return err
 	}
 	if err := backend.MkdirAll(d.dirOf(id), 0o711); err != nil {
 		return err
 	}
-	if err := backend.MoveTree(dir, d.version(id, n+1)); err != nil {
+	if err := backend.MoveTree(dir, d.versionDir(id, n+1)); err != nil {
 		return err
 	}
 	return d.removeOldLocked(id)
@@ -125,11 +125,11 @@ func (d *drives) save(id, dir string) error {
 // removeOldLocked removes the versions of a drive that are neither its content nor held.
 // Such versions were replaced, or belong to a killed process.
 func (d *drives) removeOldLocked(id string) error {
-	last, err := d.last(id)
+	last, err := d.lastVersion(id)
 	if err != nil {
 		return err
 	}
-	return d.removeVersions(id, d.version(id, last))
+	return d.removeVersions(id, d.versionDir(id, last))
 }
 
 // removeVersions removes the versions of a drive that are not held, except one.

@@ -27,7 +27,7 @@ func (h *Host) flatten(id backend.LayerID, chain []string) (backend.LayerID, []s
 	if closed {
 		return id, chain, backend.ErrStopped
 	}
-	if flat, ok := h.store.toFlat(id); ok { // another caller has flattened the chain
+	if flat, ok := h.store.switchToFlat(id); ok { // another caller has flattened the chain
 		return flat, []string{string(flat)}, nil
 	}
 	// If the process dies, the directory is removed when the store is next opened.
@@ -37,7 +37,7 @@ func (h *Host) flatten(id backend.LayerID, chain []string) (backend.LayerID, []s
 		err = h.store.addFlat(id, dir)
 	}
 	if err == nil {
-		flat, _ := h.store.toFlat(id)
+		flat, _ := h.store.switchToFlat(id)
 		return flat, []string{string(flat)}, nil
 	}
 	err = errors.Join(err, backend.RemoveAll(dir))
@@ -57,7 +57,7 @@ func (s *store) addFlat(id backend.LayerID, dir string) error {
 	if l == nil {
 		return fmt.Errorf("%w: %q", ErrNoLayer, id)
 	}
-	flat, err := s.putLocked(dir, &layer{Removed: true})
+	flat, err := s.addLocked(dir, &layer{Removed: true})
 	if err != nil {
 		return err
 	}
@@ -71,9 +71,9 @@ func (s *store) addFlat(id backend.LayerID, dir string) error {
 	return nil
 }
 
-// toFlat releases a layer and acquires the layer that replaces its chain instead. It
+// switchToFlat releases a layer and acquires the layer that replaces its chain instead. It
 // returns false if there is none.
-func (s *store) toFlat(id backend.LayerID) (backend.LayerID, bool) {
+func (s *store) switchToFlat(id backend.LayerID) (backend.LayerID, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.layers[id]

@@ -31,8 +31,8 @@ func (p *pipes) closeParent() {
 	}
 }
 
-// connect opens the pipes or the terminal of a command, and sets its standard files.
-func (p *Process) connect(spec *backend.Spec) (*pipes, error) {
+// openPipes opens the pipes or the terminal of a command, and sets its standard files.
+func (p *Process) openPipes(spec *backend.Spec) (*pipes, error) {
 	c := &pipes{guard: p.box.host.guard}
 	if spec.TTY != nil {
 		term, err := p.box.machine.OpenTerminal(*spec.TTY, spec.User)
@@ -43,7 +43,7 @@ func (p *Process) connect(spec *backend.Spec) (*pipes, error) {
 		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = term.Slave, term.Slave, term.Slave
 		c.child = append(c.child, term.Slave)
 		c.parent = append(c.parent, term.Master)
-		c.output(term.Master, spec.Stdout)
+		c.addOutput(term.Master, spec.Stdout)
 		c.outs[0].paged = runtime.GOOS == "linux" // elsewhere reading the rest would wait
 		return c, nil
 	}
@@ -78,7 +78,7 @@ func (p *Process) connect(spec *backend.Spec) (*pipes, error) {
 		*out.set = w
 		c.child = append(c.child, w)
 		c.parent = append(c.parent, r)
-		c.output(r, out.to)
+		c.addOutput(r, out.to)
 	}
 	if len(c.outs) > 1 {
 		// Watch the pipes before any output. If that fails, the order of outputs is
@@ -92,15 +92,15 @@ func (p *Process) connect(spec *backend.Spec) (*pipes, error) {
 // ignores errors, because pipes without permissions don't need it.
 func openToAll(pipe *os.File) { _ = pipe.Chmod(0o666) }
 
-func (p *pipes) output(r *os.File, w io.Writer) {
+func (p *pipes) addOutput(r *os.File, w io.Writer) {
 	if w == nil {
 		w = io.Discard
 	}
 	p.outs = append(p.outs, &output{r: r, w: w, guard: p.guard, grace: graceAfterExit})
 }
 
-// run starts the copying.
-func (p *pipes) run() {
+// startCopying starts the copying.
+func (p *pipes) startCopying() {
 	if p.order != nil {
 		p.guard.Go(&p.wg, "reading output", p.order.copy)
 	} else {

@@ -55,7 +55,7 @@ func (b *Box) Start(ctx context.Context, spec backend.Spec) (*Process, error) {
 	defer done()
 	p := &Process{box: b, done: make(chan struct{})}
 	p.cmd = &exec.Cmd{Args: append([]string{spec.Path}, spec.Args...)}
-	pipes, err := p.connect(&spec)
+	pipes, err := p.openPipes(&spec)
 	if err != nil {
 		return nil, fmt.Errorf("box: start: %w", err)
 	}
@@ -81,7 +81,7 @@ func (b *Box) Start(ctx context.Context, spec backend.Spec) (*Process, error) {
 
 // wait waits for the end of the process and of its output.
 func (p *Process) wait(proc backend.Running, pipes *pipes) {
-	pipes.run()
+	pipes.startCopying()
 	end := proc.Wait()
 	p.mu.Lock()
 	p.exited = true

@@ -284,10 +284,10 @@ func (s *store) release(id backend.LayerID) {
 func (s *store) add(dir string, parent backend.LayerID) (backend.LayerID, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.putLocked(dir, &layer{Parent: parent})
+	return s.addLocked(dir, &layer{Parent: parent})
 }
 
-func (s *store) putLocked(dir string, l *layer) (backend.LayerID, error) {
+func (s *store) addLocked(dir string, l *layer) (backend.LayerID, error) {
 	id := backend.LayerID(backend.NewID())
 	if err := backend.MoveTree(dir, s.treeDir(id)); err != nil {
 		return "", err

@@ -205,7 +205,7 @@ func (f *Firewall) serve(ctx context.Context, conn net.Conn, to netip.AddrPort) 
 		return
 	}
 	whole := &replayed{Conn: conn, before: hello}
-	if len(p.rulesOf(name)) == 0 && !f.site.names.plain(name) {
+	if len(p.rulesOf(name)) == 0 && !f.site.names.isPlain(name) {
 		f.relay(ctx, whole, name, to)
 		return
 	}
@@ -391,7 +391,7 @@ func (f *Firewall) serveHTTP(w http.ResponseWriter, r *http.Request) {
 			if rule != nil && rule.forwardURL != "" {
 				return
 			}
-			if f.site.names.plain(fl.name) {
+			if f.site.names.isPlain(fl.name) {
 				pr.Out.URL.Scheme = "http"
 			}
 			if rule != nil {
@@ -425,7 +425,7 @@ func (f *Firewall) serveHTTP(w http.ResponseWriter, r *http.Request) {
 type toForwardURL Firewall
 
 func (f *toForwardURL) RoundTrip(r *http.Request) (*http.Response, error) {
-	if f.site.names.plain(plainName(r.URL.Hostname())) {
+	if f.site.names.isPlain(plainName(r.URL.Hostname())) {
 		plain := *r.URL
 		plain.Scheme = "http"
 		r.URL = &plain

@@ -54,7 +54,7 @@ func (n *names) addr(name string) netip.Addr { return n.servers[plainName(name)]
 func (n *names) name(addr netip.Addr) string { return n.byAddr[addr] }
 
 func (n *names) target(name string) string { return n.servers[name].target }
-func (n *names) plain(name string) bool    { return n.servers[name].plain }
+func (n *names) isPlain(name string) bool  { return n.servers[name].plain }
 
 // replayed is a connection from which some bytes were already read. Read returns those
 // first.

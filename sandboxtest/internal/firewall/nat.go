@@ -144,12 +144,12 @@ func (n *NAT) readPackets() {
 		if err != nil {
 			return
 		}
-		n.guard.Do("handling a packet", func() { n.handle(buf[:size]) })
+		n.guard.Do("handling a packet", func() { n.handlePacket(buf[:size]) })
 	}
 }
 
-// handle handles one packet of the sandbox.
-func (n *NAT) handle(data []byte) {
+// handlePacket handles one packet of the sandbox.
+func (n *NAT) handlePacket(data []byte) {
 	p, ok := parsePacket(data)
 	switch {
 	case !ok:
@@ -235,7 +235,7 @@ func (n *NAT) connect(connCtx context.Context, f *tcpFlow, syn packet) {
 	ctx, cancel := context.WithTimeout(connCtx, dialTimeout)
 	defer cancel()
 	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", n.outside(f.to))
+	conn, err := d.DialContext(ctx, "tcp", n.dialAddr(f.to))
 	n.mu.Lock()
 	if err != nil {
 		n.dropLocked(f)
@@ -324,9 +324,9 @@ func special(to netip.AddrPort) bool {
 	return to.Addr() != HostAddr && to.Addr() != ResolverAddr && Special(to.Addr())
 }
 
-// outside returns the address that this process connects to for an address in the sandbox's
+// dialAddr returns the address that this process connects to for an address in the sandbox's
 // network.
-func (n *NAT) outside(to netip.AddrPort) string {
+func (n *NAT) dialAddr(to netip.AddrPort) string {
 	switch to.Addr() {
 	case HostAddr:
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), to.Port()).String()
@@ -370,14 +370,14 @@ func (n *NAT) dispatch(conn *net.TCPConn) {
 
 // serve passes a connection to the filter.
 func (n *NAT) serve(ctx context.Context, f *tcpFlow, conn net.Conn) {
-	defer n.end(f, conn)
+	defer n.closeFlow(f, conn)
 	stop := context.AfterFunc(ctx, func() { reset(conn) })
 	defer stop()
 	n.filter.serve(ctx, inspected{conn, n}, f.to)
 }
 
-// end closes the connections of a flow.
-func (n *NAT) end(f *tcpFlow, conns ...net.Conn) {
+// closeFlow closes the connections of a flow.
+func (n *NAT) closeFlow(f *tcpFlow, conns ...net.Conn) {
 	for _, conn := range conns {
 		_ = conn.Close()
 	}
@@ -409,7 +409,7 @@ func (c inspected) CloseWrite() error { return c.Conn.(*net.TCPConn).CloseWrite(
 
 // relay copies in both directions until both have ended.
 func (n *NAT) relay(ctx context.Context, f *tcpFlow, client, server *net.TCPConn) {
-	defer n.end(f, client, server)
+	defer n.closeFlow(f, client, server)
 	stop := context.AfterFunc(ctx, func() { reset(client); _ = server.Close() })
 	defer stop()
 	var wg sync.WaitGroup
@@ -471,7 +471,7 @@ func (n *NAT) udpConn(key flow) net.Conn {
 	if len(n.udp) >= maxFlows {
 		return nil
 	}
-	conn, err := net.Dial("udp", n.outside(key.to)) // a number, so nothing is looked up
+	conn, err := net.Dial("udp", n.dialAddr(key.to)) // a number, so nothing is looked up
 	if err != nil {
 		return nil
 	}

@@ -44,7 +44,7 @@ func (r *route) closeServer() {
 	_ = r.listener.Close()
 }
 
-func (r *route) wire() wire.Route {
+func (r *route) describe() wire.Route {
 	return wire.Route{URL: "http://" + r.listener.Addr().String(), Subdomain: r.subdomain, Port: r.port}
 }
 

@@ -82,7 +82,7 @@ func wholeMillis(d time.Duration) wire.Duration { return wire.Duration(d.Truncat
 func (sb *Sandbox) describeRoutesLocked() []wire.Route {
 	routes := make([]wire.Route, 0, len(sb.routes))
 	for _, r := range sb.routes {
-		routes = append(routes, r.wire())
+		routes = append(routes, r.describe())
 	}
 	return routes
 }

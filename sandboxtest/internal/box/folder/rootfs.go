@@ -26,8 +26,8 @@ type rootMount struct {
 	root *os.Root
 }
 
-// at returns the root that contains a name, and the name within it.
-func (f rootFS) at(name string) (*os.Root, string) {
+// resolve returns the root that contains a name, and the name within it.
+func (f rootFS) resolve(name string) (*os.Root, string) {
 	clean := path.Clean("/" + name)
 	if rest, ok := below(clean, f.dir); ok {
 		clean = path.Clean("/" + rest)
@@ -49,33 +49,33 @@ func below(name, dir string) (rest string, ok bool) {
 }
 
 func (f rootFS) Open(name string) (*os.File, error) {
-	root, name := f.at(name)
+	root, name := f.resolve(name)
 	return root.OpenFile(name, backend.OpenFlags, 0)
 }
 
 func (f rootFS) Create(name string) (*os.File, error) {
-	root, name := f.at(name)
+	root, name := f.resolve(name)
 	return root.OpenFile(name, backend.CreateFlags, 0o600)
 }
 
 func (f rootFS) Mkdir(name string) error {
-	root, name := f.at(name)
+	root, name := f.resolve(name)
 	return root.Mkdir(name, 0o755)
 }
 
 func (f rootFS) Lstat(name string) (fs.FileInfo, error) {
-	root, name := f.at(name)
+	root, name := f.resolve(name)
 	return root.Lstat(name)
 }
 
 func (f rootFS) Stat(name string) (fs.FileInfo, error) {
-	root, name := f.at(name)
+	root, name := f.resolve(name)
 	return root.Stat(name)
 }
 
 func (f rootFS) Link(old, name string) error {
-	from, oldThere := f.at(old)
-	to, newThere := f.at(name)
+	from, oldThere := f.resolve(old)
+	to, newThere := f.resolve(name)
 	if from != to {
 		return &os.LinkError{Op: "link", Old: old, New: name, Err: syscall.EXDEV}
 	}
@@ -83,17 +83,17 @@ func (f rootFS) Link(old, name string) error {
 }
 
 func (f rootFS) Remove(name string) error {
-	root, name := f.at(name)
+	root, name := f.resolve(name)
 	return root.Remove(name)
 }
 
 func (f rootFS) Chmod(name string, mode fs.FileMode) error {
-	root, name := f.at(name)
+	root, name := f.resolve(name)
 	return root.Chmod(name, mode)
 }
 
 func (f rootFS) Chtimes(name string, mtime time.Time) error {
-	root, name := f.at(name)
+	root, name := f.resolve(name)
 	return root.Chtimes(name, mtime, mtime)
 }
 
@@ -105,6 +105,6 @@ func (f rootFS) Symlink(target, name string) error {
 			target = filepath.ToSlash(short)
 		}
 	}
-	root, name := f.at(name)
+	root, name := f.resolve(name)
 	return root.Symlink(filepath.FromSlash(target), name)
 }

@@ -58,11 +58,11 @@ func NewBackend(dir string, log *slog.Logger, rootless bool, seen backend.Visibl
 	err := n.pool.Add(n.setUp)
 	for range bootThreads - 1 {
 		if err == nil {
-			err = n.pool.Add(n.join)
+			err = n.pool.Add(n.enterMounts)
 		}
 	}
 	if err == nil && !tried {
-		err = n.try()
+		err = n.trySandbox()
 	}
 	if err != nil {
 		return nil, errors.Join(err, n.Close())
@@ -106,8 +106,8 @@ func (n *Backend) separateThread() error {
 // for the kernel's grace periods.
 const bootThreads = 4
 
-// join moves the calling thread into the backend's mount namespace.
-func (n *Backend) join() error {
+// enterMounts moves the calling thread into the backend's mount namespace.
+func (n *Backend) enterMounts() error {
 	if err := n.separateThread(); err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (n *Backend) onBootThread(f func() error, dead <-chan struct{}) error {
 	}
 	done := make(chan error, 1)
 	go backend.UseUpThread(func() {
-		err := n.join()
+		err := n.enterMounts()
 		if err == nil {
 			err = guard.Tried(f)
 		}
@@ -229,12 +229,12 @@ func (n *Backend) chooseLower(a backend.Account) error {
 		data: "lowerdir=" + baseName(a) + ":/,redirect_dir=on"}.mount()
 }
 
-// try runs a sandbox once, which is the best check of the kernel and the host's programs.
-func (n *Backend) try() error {
+// trySandbox runs a sandbox once, which is the best check of the kernel and the host's programs.
+func (n *Backend) trySandbox() error {
 	dir := filepath.Join(n.dir, "b", backend.NewID())
 	m := &Machine{backend: n, dir: dir, account: backend.RuntimeAccount}
 	defer func() { _ = backend.RemoveAll(dir) }()
-	if err := m.make(); err != nil {
+	if err := m.makeDirs(); err != nil {
 		return err
 	}
 	if err := m.Boot(context.Background()); err != nil {
@@ -262,7 +262,7 @@ func (n *Backend) MakeMachine(dir string, layers []string, cfg backend.Config) (
 		backend: n, dir: dir, layers: layers, deny: cfg.DenyNetwork, hostname: cfg.Hostname, account: cfg.AccountOrDefault(), firewall: cfg.Firewall,
 		mounts: cfg.Mounts,
 	}
-	return m, m.make()
+	return m, m.makeDirs()
 }
 
 func (n *Backend) Close() error {

@@ -53,7 +53,7 @@ const initScript = `mount -t proc -o nosuid,nodev,noexec proc "$1/proc" && echo 
 exec </dev/null >/dev/null 2>&1
 while :; do (read never <&3) & wait; done`
 
-func (m *Machine) make() error {
+func (m *Machine) makeDirs() error {
 	if err := backend.Mkdir(m.dir, 0o711); err != nil {
 		return err
 	}
@@ -291,8 +291,8 @@ func (m *Machine) enter(kinds int) error {
 	return nil
 }
 
-// namespaces returns the kinds of namespaces that the sandbox does not share.
-func (m *Machine) namespaces() int {
+// ownNamespaces returns the kinds of namespaces that the sandbox does not share.
+func (m *Machine) ownNamespaces() int {
 	kinds := unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -304,7 +304,7 @@ func (m *Machine) namespaces() int {
 
 func (m *Machine) Launch(cmd *exec.Cmd, spec *backend.Spec) (backend.Running, error) {
 	return backend.StartChild(backend.UseUpThread, cmd, func() (err error) {
-		if err := m.enter(m.namespaces()); err != nil {
+		if err := m.enter(m.ownNamespaces()); err != nil {
 			return err
 		}
 		if err := errors.Join(backend.LimitCapabilities(), m.backend.separateThread()); err != nil {

@@ -59,7 +59,7 @@ func homes(folders []string) (list []home) {
 		}
 		shown := shownOf(dir, folders)
 		if outer := slices.IndexFunc(list, func(h home) bool { return isBelow(dir, h.dir) }); outer >= 0 {
-			list[outer].add(strings.TrimPrefix(dir, list[outer].dir+"/"), shown)
+			list[outer].addShown(strings.TrimPrefix(dir, list[outer].dir+"/"), shown)
 			continue
 		}
 		list = append(list, home{dir, shown})
@@ -67,8 +67,8 @@ func homes(folders []string) (list []home) {
 	return list
 }
 
-// add adds the shown parts of another home, which is the directory name in this one.
-func (h *home) add(name string, shown []shownDir) {
+// addShown adds the shown parts of another home, which is the directory name in this one.
+func (h *home) addShown(name string, shown []shownDir) {
 	for _, s := range shown {
 		s.name = filepath.Join(name, s.name)
 		if !slices.ContainsFunc(h.shown, func(of shownDir) bool { return isBelow(s.name, of.name) }) {
@@ -185,7 +185,7 @@ func makeMountPoints(dir string, h home) error {
 // those.
 func (n *Backend) emptyHomes() error {
 	for i, h := range n.homes {
-		if err := errors.Join(os.Mkdir(n.emptyOf(i), 0o755), makeMountPoints(n.emptyOf(i), h)); err != nil {
+		if err := errors.Join(os.Mkdir(n.emptyHomeDir(i), 0o755), makeMountPoints(n.emptyHomeDir(i), h)); err != nil {
 			return err
 		}
 	}
@@ -198,7 +198,7 @@ func (n *Backend) emptyHomes() error {
 	return nil
 }
 
-func (n *Backend) emptyOf(i int) string { return fmt.Sprintf("%s/home-%d", n.mounts, i) }
+func (n *Backend) emptyHomeDir(i int) string { return fmt.Sprintf("%s/home-%d", n.mounts, i) }
 
 // showHomes binds the shown parts of homes into a sandbox's root. It also hides homes and
 // other private files in the machine's directories that are bound there.
@@ -223,7 +223,7 @@ func (n *Backend) showHomes(root string) error {
 	}
 	for i, h := range n.homes {
 		if slices.ContainsFunc(n.extra, func(dir string) bool { return isBelow(h.dir, dir) }) {
-			errs = append(errs, bindInside(inside, n.emptyOf(i), h.dir))
+			errs = append(errs, bindInside(inside, n.emptyHomeDir(i), h.dir))
 		}
 		for _, s := range h.shown {
 			name := filepath.Join(h.dir, s.name)
