@@ -54,7 +54,7 @@ func TestDrives(t *testing.T) {
 	}
 	c.refused("GET", path+"data?projectId=other", nil, 404, "not_found")
 
-	// Listed in pages, in each order.
+	// List the drives in pages, in each order.
 	for i := range 4 {
 		srv.Advance(time.Second)
 		c.drive(fmt.Sprintf("extra-%d", (i*3)%4), nil, 201)

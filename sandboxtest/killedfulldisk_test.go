@@ -232,7 +232,8 @@ func TestKilledOnAFullDisk(t *testing.T) {
 					require.NoError(t, r.saveFile(v, name, false))
 				}
 			}
-			// A change needs only the rest of a page, so some still succeed.
+			// Some changes still succeed, because they fit into space that the state file
+			// has already allocated.
 			for before, changes := r.refused.Load(), 0; r.refused.Load() == before; changes++ {
 				require.Less(t, changes, 100, "no change fails on a full disk")
 				d.fill(0)

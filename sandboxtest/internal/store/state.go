@@ -113,7 +113,7 @@ type saver struct {
 	// before.
 	loaded bool
 	wake   chan struct{}
-	// changes counts all changes, and saved those that are saved.
+	// changes is the number of changes so far, and saved is how many of them are saved.
 	changes, saved uint64
 	// removals remove the files of deleted snapshots and drives. They run only once the
 	// saved state no longer names the files. Until then a crash would bring back the
