@@ -232,8 +232,7 @@ func TestKilledOnAFullDisk(t *testing.T) {
 					require.NoError(t, r.saveFile(v, name, false))
 				}
 			}
-			// Some changes still succeed, because they fit into space that the state file
-			// has already allocated.
+			// A change may need only the rest of a page of the disk, so some still succeed.
 			for before, changes := r.refused.Load(), 0; r.refused.Load() == before; changes++ {
 				require.Less(t, changes, 100, "no change fails on a full disk")
 				d.fill(0)
