@@ -42,9 +42,9 @@ func NewGuest() (*Guest, error) {
 	return &g, nil
 }
 
-// Enters checks whether commands of the guest can work in a directory. It starts a command
-// as the guest only at its first call, because that takes longer than the rest of a host's
-// start.
+// Enters checks whether commands of the guest can work in a directory. It checks only once
+// in this process that it can start a command as the guest, because that takes longer than
+// the rest of a host's start.
 func (g *Guest) Enters(dir string) error {
 	if _, ok := startedGuests.Load(*g); !ok {
 		cmd := exec.Command("/bin/sh", "-c", ":")
