@@ -5,12 +5,14 @@
 //
 //	go test -json ./... | testlog [FILE]
 //
-// It also appends the failures to FILE. If SANDBOX_SLOW=1 is set, it treats a test as failed that
-// was skipped for want of this variable.
+// It also appends the failures to FILE. AGAIN is the beginning of the command that repeats
+// a test, by default go test -count=1. If SANDBOX_SLOW=1 is set, it treats a test as failed
+// that was skipped for want of this variable.
 package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -129,7 +131,7 @@ func failures(failed []test, outputs map[test][]string) string {
 			}
 		}
 		said := strings.Join(own, "")
-		again := "go test -count=1"
+		again := cmp.Or(os.Getenv("AGAIN"), "go test -count=1")
 		if m := seed.FindString(said); m != "" {
 			again = m + " " + again
 		}

@@ -104,7 +104,7 @@ func TestScript(t *testing.T) {
 	assert.Equal(t, "page.py, lines 7 to 8. There is more: continue with offset 9.\n<sandbox-data>\n     7\t    def text(self):\n     8\t        return \"hello \" + self.nam\n</sandbox-data>", seen[2])
 	assert.Equal(t, "Replaced one place in page.py.", seen[3])
 	assert.Equal(t, "Exit code 0."+wrapped("written\n"), seen[4])
-	assert.Regexp(t, "^The sandbox was stopped since the last call, .*\nStarted. command_id: ID$", seen[5])
+	assert.Regexp(t, "^The sandbox was stopped since the last call and .*\nStarted. command_id: ID$", seen[5])
 	assert.Equal(t, "Port PORT: URL A server answers there.", seen[6])
 	assert.Equal(t, "Exit code 0."+wrapped("b'hello world'\n"), seen[7])
 	assert.Equal(t, "Stopped, with its children.", seen[8])

@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"slices"
@@ -201,4 +203,16 @@ func optionsOf(help string) (names []string) {
 		names = append(names, m[1])
 	}
 	return names
+}
+
+// TestRequestTimeout: a server that accepts requests and never answers ends the command.
+func TestRequestTimeout(t *testing.T) {
+	t.Parallel()
+	d := newWorkspace(t, nil)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	t.Cleanup(server.Close)
+	d.env = append(d.env, "VERCEL_SANDBOX_BASE_URL="+server.URL)
+	out := d.run("", "ls", "--request-timeout=10ms")
+	assert.NotZero(t, out.code)
+	assert.Contains(t, out.stderr, "timeout awaiting response headers")
 }

@@ -1,7 +1,7 @@
 // Package wire has the JSON types of the Vercel Sandbox API and the decoder of
 // its log streams. It is the only place that knows that times and durations are
 // encoded as milliseconds. Fields that the API omits are zero (or nil where
-// zero has a meaning); unknown fields that it adds later are kept.
+// zero has a meaning). Session keeps unknown fields.
 package wire
 
 import (

@@ -19,6 +19,7 @@ import (
 	"github.com/go-vercel/sandbox/auth/device"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/local"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
+	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/oidc"
 	"github.com/go-vercel/sandbox/internal/redact"
 )
@@ -118,7 +119,7 @@ func (c *Account) newClient(provider auth.Provider, base string) (*sandbox.Clien
 	// MaxRateLimitWait is short: a user at a terminal wants to know why nothing happens.
 	opts := &sandbox.ClientOptions{Credentials: provider, BaseURL: base, UserAgent: "sandbox-cli/" + c.version, MaxRateLimitWait: 20 * time.Second}
 	if d := c.Given.RequestTimeout; d > 0 {
-		transport := http.DefaultTransport.(*http.Transport).Clone()
+		transport := api.DefaultTransport()
 		transport.ResponseHeaderTimeout = d
 		opts.HTTPClient = &http.Client{Transport: transport}
 	}

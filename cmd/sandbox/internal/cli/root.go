@@ -81,7 +81,7 @@ func (a *app) globalOptions(flags *pflag.FlagSet) {
 		line.Toggle(flags, &o.Yes, "yes", "y", "Answer questions with yes")
 		line.Option(flags, &o.Debug, "debug", "", "file", "", "Log each request to standard error, or to a file", line.ParseText)
 		flags.Lookup("debug").NoOptDefVal = "-"
-		line.Option(flags, &account.RequestTimeout, "request-timeout", "", "duration", "", "Give up on a request that takes longer", line.ParseDuration)
+		line.Option(flags, &account.RequestTimeout, "request-timeout", "", "duration", "", "How long to wait for the start of a response", line.ParseDuration)
 	})
 }
 
