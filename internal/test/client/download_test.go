@@ -371,7 +371,7 @@ done`}, nil)
 	require.NoError(t, err)
 	name := strings.TrimSpace(out)
 	if name == "" {
-		needs.Missing(t, "a file below /sys that is shorter than it says")
+		needs.Missing(t, "a file below /sys that is shorter than its size")
 	}
 	want, err := sb.FS().ReadFile(t.Context(), name)
 	require.NoError(t, err)

@@ -216,7 +216,7 @@ func TestUserPathsOutside(t *testing.T) {
 // The file API, which runs as another user, can still write to these directories.
 func TestUserMakesDirectories(t *testing.T) {
 	t.Parallel()
-	needs.Long(t, "each step is sudo's")
+	needs.Long(t, "each step runs sudo")
 	_, sb := testkit.Start(t, nil)
 	testkit.NeedUsers(t, sb)
 	alice, err := sb.CreateUser(t.Context(), "alice")
@@ -290,7 +290,7 @@ func TestUserCosts(t *testing.T) {
 // not run.
 func TestUserStepFails(t *testing.T) {
 	t.Parallel()
-	needs.Long(t, "each step is sudo's")
+	needs.Long(t, "each step runs sudo")
 	_, sb := testkit.Start(t, nil)
 	testkit.NeedUsers(t, sb)
 	ctx := t.Context()

@@ -58,9 +58,9 @@ func opRunCommand(c *call, t runner, a runArgs) (any, error) {
 	return once(c, func() (*sandbox.CommandResult, error) { return t.RunCommand(c.ctx, a.Cmd, a.Args, run) })
 }
 
-// captured contains the data that the writers of one command have received. The channel
-// ended is closed after the output of a detached command has been copied. Then failed is the
-// error of copying, which in JavaScript the writer emits.
+// captured contains the data that the writers of one command have received. For a detached
+// command, the channel ended is closed after its output has been copied. If copying has failed,
+// failed is the error. In JavaScript, the writer emits this error.
 type captured struct {
 	detached bool
 	got      map[string]*testkit.LockedBuffer

@@ -93,7 +93,7 @@ func TestEveryFieldIsCompared(t *testing.T) {
 	assert.Equal(t, onlyHere, missing, "options that no scenario sets")
 	for class, names := range getters {
 		for name := range strings.FieldsSeq(strings.ReplaceAll(names, "|", "")) {
-			assert.True(t, asked[name], "no scenario reads the property of a %s: %s", class, name)
+			assert.True(t, asked[name], "no scenario reads this property of a %s: %s", class, name)
 		}
 	}
 	for _, info := range []any{sandbox.Info{}, sandbox.SessionInfo{}, sandbox.SnapshotInfo{}, sandbox.DriveInfo{}} {

@@ -193,7 +193,8 @@ func wholeSeconds(e *Entry, _ []object) []*Entry {
 	return []*Entry{e.withCommand(words...)}
 }
 
-// namesOnly is for find. The official SDK runs ls instead, or find with only names and types.
+// namesOnly applies to the find that this SDK runs to list a directory. The official SDK runs ls
+// instead, or find with only names and types.
 func namesOnly(e *Entry, steps []object) (out []*Entry) {
 	words := e.commandLine()
 	if len(words) < 2 || words[0] != "find" || !strings.HasSuffix(words[1], "/") ||

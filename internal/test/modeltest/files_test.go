@@ -136,7 +136,8 @@ func (w *world) pause() error {
 	return nil
 }
 
-// changed applies changes to the histories of files. known says that they have happened.
+// changed applies changes to the histories of files. If known is false, the changes may
+// have happened or not.
 func (w *world) changed(changes map[string]func(string) string, known bool) {
 	for name, f := range changes {
 		w.files.change(name, f, known)

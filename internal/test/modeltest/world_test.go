@@ -24,7 +24,7 @@ const (
 	stepTime = time.Minute
 	boxName  = "model"
 	journal  = "journal"
-	// longer is longer than a session lasts.
+	// longer is a duration that exceeds the timeout of a session.
 	longer = 6 * time.Minute
 )
 

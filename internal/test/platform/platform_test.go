@@ -479,7 +479,7 @@ func TestPlatform(t *testing.T) {
 				assert.Equal(t, want, s.sent(request)["mounts"], request)
 			}
 			require.NoError(t, sb.Update(t.Context(), &sandbox.UpdateOptions{Mounts: map[string]sandbox.Mount{}, FailoverRegions: []string{}}))
-			assert.Equal(t, map[string]any{"mounts": map[string]any{}, "failoverRegions": []any{}}, s.sent("PATCH"), "an empty value removes all")
+			assert.Equal(t, map[string]any{"mounts": map[string]any{}, "failoverRegions": []any{}}, s.sent("PATCH"), "an empty map or list removes all mounts or regions")
 		}},
 		{"C3", "Delete also deletes orphaned snapshots if the caller asks for it", [][2]string{{"DELETE /v2/sandboxes/box", `200 {"sandbox":{"name":"box"}}`}}, nil,
 			func(t *testing.T, s *service, c *sandbox.Client) {

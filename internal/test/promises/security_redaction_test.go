@@ -226,7 +226,7 @@ func TestRequestsAreNotEchoed(t *testing.T) {
 	for name, typ := range publicTypes(t) {
 		if name, root := strings.CutPrefix(name, "."); root && (strings.HasSuffix(name, "Options") || name == "Cmd") && carriesSecrets(typ) {
 			if name == "EnsureOptions" {
-				name = "StartOptions" // by which it starts
+				name = "StartOptions" // EnsureCommand passes them to the start
 			}
 			assert.Contains(t, calls, name, "these options contain secrets: add a call")
 		}

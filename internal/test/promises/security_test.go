@@ -202,7 +202,7 @@ func TestRedirects(t *testing.T) {
 				err := do()
 				require.Error(t, err, operation)
 				for _, secret := range planted {
-					assert.NotContains(t, everyForm(err), secret, "%d to %s: %s", status, name, operation)
+					assert.NotContains(t, everyForm(err), secret, "status %d, redirect to %s: %s", status, name, operation)
 				}
 			}
 			for _, secret := range planted {
@@ -244,7 +244,7 @@ func TestErrorsArePrintable(t *testing.T) {
 	plain("Stat", err)
 	reason, ok := errors.AsType[*sandbox.FSError](err)
 	require.True(t, ok)
-	assert.Contains(t, reason.Message, "\x1b", "the field has what came")
+	assert.Contains(t, reason.Message, "\x1b", "the field has the text as it was received")
 	plain("Remove", sb.FS().Remove(t.Context(), "/tmp/x"))
 	plain("Rename", sb.FS().Rename(t.Context(), "/tmp/x", "/tmp/y"))
 	_, err = sb.CreateUser(t.Context(), "alice")

@@ -100,7 +100,7 @@ func (x Exports) complete(t *testing.T) (declared map[string]bool) {
 			switch {
 			case !ok || !f.Name.IsExported() || f.Type.TypeParams != nil:
 			case f.Recv == nil:
-				assert.Contains(t, x.Funcs, f.Name.Name, "add it to Funcs, of %s", x.Dir)
+				assert.Contains(t, x.Funcs, f.Name.Name, "add this function to Funcs of the Exports of %s", x.Dir)
 			default:
 				typ := f.Recv.List[0].Type
 				if p, ok := typ.(*ast.StarExpr); ok {

@@ -49,7 +49,7 @@ func TestPrivateFolder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.root && !root {
-				needs.Other(t, "only root gives files away")
+				needs.Other(t, "only root can change the owner of a folder")
 			}
 			path := filepath.Join(t.TempDir(), "folder")
 			c.make(t, path)
