@@ -30,7 +30,7 @@ func TestInheritedFilesClose(t *testing.T) {
 	given, err := os.Open(os.DevNull)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, given.Close()) })
-	script := `for fd in 3 4 5 6 7 8 9; do if test -e /dev/fd/$fd; then cat <&$fd && echo $fd; fi; done 2>/dev/null`
+	script := `for fd in 3 4 5 6 7 8 9; do if test -e /dev/fd/$fd; then cat <&$fd && echo $fd; fi; done 2>/dev/null; :`
 	found := func(clean bool) string {
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
 		cmd.ExtraFiles = []*os.File{given}
