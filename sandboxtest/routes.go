@@ -204,8 +204,8 @@ func (c *call) fail(e *endpoint, err error) {
 	case c.s.store.Closing():
 		failure = reply.ErrClosing
 	case c.ctx.Err() != nil:
-		// The client is gone, or its connection has failed. If it were still there, a
-		// response without content would look like success.
+		// The client is gone, or its connection has failed. Break the connection: to a
+		// client that is still there, a response without content would look like success.
 		panic(http.ErrAbortHandler)
 	default:
 		c.s.opts.Logger.Error("operation failed", slog.String("operation", string(e.op)), slog.Any("error", err))

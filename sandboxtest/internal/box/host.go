@@ -403,7 +403,7 @@ var (
 	// ErrUnavailable means that the required mode is not available on this machine.
 	ErrUnavailable = errors.New("mode not available on this machine")
 	// ErrRunning means that the Box has to be stopped first.
-	ErrRunning = errors.New("box is running")
+	ErrRunning = errors.New("sandbox is running")
 	// ErrNoLayer means that there is no layer with that ID.
 	ErrNoLayer = errors.New("no such layer")
 )

@@ -132,7 +132,7 @@ func (st *Store) changedLocked() {
 	}
 }
 
-// saveChanges saves until the server closes.
+// saveChanges saves changes soon after they happen, until the server closes.
 func (st *Store) saveChanges() {
 	for {
 		select {

@@ -26,7 +26,7 @@ const (
 // Errors that callers test for with errors.Is.
 var (
 	// ErrStopped means that the sandbox is stopped, or its host closed.
-	ErrStopped = errors.New("box is stopped")
+	ErrStopped = errors.New("sandbox is stopped")
 	// ErrLoopbackOnly means that a server can't be reached from outside the sandbox, since
 	// it listens only on loopback addresses.
 	ErrLoopbackOnly = errors.New("listens on the loopback interface only")

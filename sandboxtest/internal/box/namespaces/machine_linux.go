@@ -103,7 +103,7 @@ func (m *Machine) bootOnThread() (err error) {
 			{n.mnt, unix.CLONE_NEWNS}, {n.net, unix.CLONE_NEWNET}, {n.uts, unix.CLONE_NEWUTS}, {n.ipc, unix.CLONE_NEWIPC},
 		} {
 			if serr := unix.Setns(ns.fd, ns.kind); serr != nil {
-				err = errors.Join(err, fmt.Errorf("return from the box's namespaces: %w", serr))
+				err = errors.Join(err, fmt.Errorf("return from the sandbox's namespaces: %w", serr))
 			}
 		}
 	}()
@@ -286,7 +286,7 @@ func (m *Machine) enter(kinds int) error {
 	case err == unix.ESRCH:
 		return backend.ErrStopped
 	case err != nil:
-		return fmt.Errorf("enter the box: %w", err)
+		return fmt.Errorf("enter the sandbox: %w", err)
 	}
 	return nil
 }

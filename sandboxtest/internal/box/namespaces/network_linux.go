@@ -216,7 +216,7 @@ func (n *network) inside(f func() error) error {
 	}
 	return backend.OnThread(func() error {
 		if err := n.ns.Use(func(fd int) error { return unix.Setns(fd, unix.CLONE_NEWNET) }); err != nil {
-			return fmt.Errorf("enter the box's network: %w", err)
+			return fmt.Errorf("enter the sandbox's network: %w", err)
 		}
 		return f()
 	})
