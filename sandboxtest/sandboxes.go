@@ -123,8 +123,8 @@ func (c *call) getSandbox() error {
 	return nil
 }
 
-// updateSandbox handles PATCH /v2/sandboxes/{name}. The changes take effect in the next
-// session.
+// updateSandbox handles PATCH /v2/sandboxes/{name}. Ports, tags and retention change at
+// once. The other settings change with the next session.
 func (c *call) updateSandbox() error {
 	sb, err := c.sandbox()
 	if err != nil {

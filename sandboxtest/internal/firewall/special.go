@@ -7,7 +7,7 @@ import (
 )
 
 // specialNets are networks that lead to the machine itself, to one of its links, or
-// nowhere.
+// nowhere. The IPv6 networks also occur embedded in addresses of translators.
 var specialNets = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("224.0.0.0/3"),
 	netip.MustParsePrefix("::/96"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("fec0::/10"), netip.MustParsePrefix("ff00::/8"),
