@@ -20,8 +20,8 @@ import (
 
 // everyByte writes all byte values to standard output, and some to standard error, and
 // exits with 3.
-const everyByte = `for i in 0 1 2 3; do for j in 0 1 2 3 4 5 6 7; do for k in 0 1 2 3 4 5 6 7; do printf "\\$i$j$k"; done; done; done
-printf '\202\254\377ok' >&2; exit 3`
+const everyByte = `s=; for i in 0 1 2 3; do for j in 0 1 2 3 4 5 6 7; do for k in 0 1 2 3 4 5 6 7; do s="$s\\0$i$j$k"; done; done; done
+printf %b "$s"; printf '\202\254\377ok' >&2; exit 3`
 
 // TestBinary: every way to read a command's output returns exactly the bytes that it
 // wrote.

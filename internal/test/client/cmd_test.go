@@ -129,7 +129,7 @@ func must[T any](v T, err error) T {
 func TestCmdOfUser(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "TestCmdStdinKeepsTheEnvironment also runs a command of a user")
-	_, sb := testkit.Start(t, nil)
+	sb := shareIsolated(t, nil)
 	testkit.NeedUsers(t, sb)
 	alice, err := sb.CreateUser(t.Context(), "alice")
 	require.NoError(t, err)
@@ -369,17 +369,16 @@ func TestCmdStdinOfOddFiles(t *testing.T) {
 		}
 		file, err := os.Open(name)
 		require.NoError(t, err)
-		c := sb.CommandContext(t.Context(), "sh", "-c", "head -c 200 | cksum")
+		c := sb.CommandContext(t.Context(), "head", "-c", "200")
 		c.Stdin = file
 		got, err := c.Output()
 		require.NoError(t, err, name)
 		require.NoError(t, file.Close())
 		file, err = os.Open(name)
 		require.NoError(t, err)
-		local := exec.CommandContext(t.Context(), "sh", "-c", "head -c 200 | cksum")
-		local.Stdin = file
-		want, err := local.Output()
+		want, err := io.ReadAll(io.LimitReader(file, 200))
 		require.NoError(t, err)
+		require.NotEmpty(t, want)
 		require.NoError(t, file.Close())
 		assert.Equal(t, string(want), string(got), name)
 	}
@@ -434,7 +433,7 @@ func always(string) bool { return true }
 // found even if the command's PATH does not contain them.
 func TestCmdStdinWithAnotherPath(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	sb := shareIsolated(t, nil)
 	c := sb.CommandContext(t.Context(), "/bin/cat")
 	c.Env, c.Stdin = []string{"PATH=/no/such/directory"}, strings.NewReader("text")
 	got, err := c.Output()

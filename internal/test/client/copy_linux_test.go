@@ -264,7 +264,7 @@ func TestDownloadOfEveryKind(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	needs.Programs(t, "perl")
-	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
+	sb := shareIsolated(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
 	testkit.NeedBox(t, sb) // the test replaces tar in /vercel/bin
 	ctx, f := t.Context(), sb.FS()
 	require.NoError(t, f.WriteFile(ctx, "/vercel/bin/tar", []byte(tarMeanwhile), 0o755))

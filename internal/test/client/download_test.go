@@ -400,7 +400,7 @@ func TestDownloadCompressed(t *testing.T) {
 func TestDownloadDirNames(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"CDPATH": "/tmp", "OLDPWD": "/tmp"}})
+	sb := shareIsolated(t, &sandbox.CreateOptions{Env: sandbox.Env{"CDPATH": "/tmp", "OLDPWD": "/tmp"}})
 	names := []string{"data", "-P"}
 	if needs.Slow() {
 		names = append(names, "-", "/tmp/data")

@@ -184,7 +184,7 @@ func TestEnsureCommandReady(t *testing.T) {
 
 func TestEnsureCommandOptions(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	sb := shareIsolated(t, nil)
 	done, err := sb.RunCommand(t.Context(), "sh", []string{"-c", `test "$(id -u)" = 0`}, &sandbox.CommandOptions{Sudo: true})
 	require.NoError(t, err)
 	sudo := done.ExitCode == 0

@@ -116,7 +116,7 @@ func TestFileIsWholeOrAnError(t *testing.T) {
 // truncated length. Reading returns an error.
 func TestAnnouncedLength(t *testing.T) {
 	t.Parallel()
-	srv, made := start(t, nil)
+	srv, made := shareServer(t, nil)
 	require.NoError(t, made.FS().WriteFile(t.Context(), "f", bytes.Repeat([]byte("0123456789"), 1000), 0o644))
 	const came = 5000
 	next := testkit.Transport(t)
@@ -250,7 +250,7 @@ func TestFileSizeCosts(t *testing.T) {
 // a file has shrunk since it was opened, reading it succeeds.
 func TestFileSizeChanges(t *testing.T) {
 	t.Parallel()
-	srv, made := start(t, nil)
+	srv, made := shareServer(t, nil)
 	require.NoError(t, made.FS().WriteFile(t.Context(), "f", []byte("one"), 0o644))
 	var grow atomic.Bool
 	client := clientWithoutLengths(t, srv, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {

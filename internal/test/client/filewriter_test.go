@@ -119,7 +119,7 @@ func TestAppendKeepsTheFile(t *testing.T) {
 
 	t.Run("credentials are missing for a moment", func(t *testing.T) {
 		t.Parallel()
-		srv := sandboxtest.New(t, nil)
+		srv := light().use(t)
 		var gone atomic.Bool
 		client, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: srv.URL, Credentials: auth.ProviderFunc(func(ctx context.Context) (auth.Credentials, error) {
 			if gone.Swap(false) {
@@ -131,6 +131,7 @@ func TestAppendKeepsTheFile(t *testing.T) {
 		t.Cleanup(client.CloseIdleConnections)
 		sb, err := client.Create(t.Context(), nil)
 		require.NoError(t, err)
+		deleteLast(t, sb)
 		require.NoError(t, sb.FS().WriteFile(t.Context(), "db.log", old, 0o644))
 		gone.Store(true)
 		require.ErrorIs(t, sb.FS().AppendFile(t.Context(), "db.log", []byte("one more line\n")), fs.ErrNotExist)
@@ -141,7 +142,7 @@ func TestAppendKeepsTheFile(t *testing.T) {
 
 	t.Run("a program prints messages in another language", func(t *testing.T) {
 		t.Parallel()
-		_, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
+		sb := shareIsolated(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
 		require.NoError(t, sb.FS().WriteFile(t.Context(), "bin/dd", []byte(`#!/bin/sh
 [ "$LC_ALL" = C ] && m='Permission denied' || m='Keine Berechtigung'
 echo "dd: $m" >&2
@@ -335,7 +336,11 @@ func TestLateUpload(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	srv := newServer(t)
-	data := make([]byte, 5<<20)
+	size := 5 << 20
+	if !needs.Slow() {
+		size = 1 << 20
+	}
+	data := make([]byte, size)
 	_, err := rand.Read(data)
 	require.NoError(t, err)
 	for name, write := range map[string]func(ctx context.Context, f *sandbox.FileSystem) error{
@@ -352,8 +357,8 @@ func TestLateUpload(t *testing.T) {
 		for _, early := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, delivered before the command: %t", name, early), func(t *testing.T) {
 				t.Parallel()
-				if early || name != "FileWriter" {
-					needs.Long(t, "20 MiB")
+				if name != "FileWriter" {
+					needs.Long(t, "both upload pieces")
 				}
 				p := newLateProxy(t, srv.URL, 300_000)
 				b := &beforeRequest{suffix: "/cmd", RoundTripper: &http.Transport{DisableKeepAlives: true}}

@@ -177,7 +177,7 @@ func TestFilesResume(t *testing.T) {
 
 func TestPermissionErrors(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	sb := shareIsolated(t, nil)
 	testkit.NeedBox(t, sb)
 	ctx := t.Context()
 	f := sb.FS()

@@ -202,7 +202,7 @@ func TestHookWithAnotherHandle(t *testing.T) {
 		_, err = again.RunCommand(ctx, "true", nil, nil)
 		return err
 	}
-	srv, sb := start(t, &sandbox.CreateOptions{OnResume: hook})
+	srv, sb := shareServer(t, &sandbox.CreateOptions{OnResume: hook})
 	c = testkit.Client(t, srv, sandbox.ClientOptions{})
 	testkit.StopElsewhere(t, srv, sb)
 	testkit.Output(t, sb, "true")
@@ -217,7 +217,7 @@ func TestHookStartsServers(t *testing.T) {
 	var out testkit.LockedBuffer
 	var server *sandbox.Command
 	var cmd *sandbox.Cmd
-	srv, sb := start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
+	srv, sb := shareServer(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
 		var err error
 		server, err = sb.StartCommand(ctx, "sh", []string{"-c", "while [ ! -e say ]; do sleep 0.1; done; echo served; sleep 1000"}, &sandbox.StartOptions{Stdout: &out, KillOnCancel: true})
 		if err != nil {

@@ -40,55 +40,99 @@ func start(t *testing.T, create *sandbox.CreateOptions) (*sandboxtest.Server, *s
 	return srv, sb
 }
 
-// shared is the emulator for tests that need only a sandbox. It is closed when the last
-// test that uses it ends.
-var shared struct {
-	sync.Mutex
+// emulator is shared by parallel tests that need nothing of it but a sandbox: starting one
+// takes more CPU time than most tests. It runs while there is such a test.
+type emulator struct {
+	mode sandboxtest.Mode
+
+	mu    sync.Mutex
 	srv   *sandboxtest.Server
 	users int
 }
 
-// share creates a sandbox for a test in the shared emulator.
+// folders is for tests that don't depend on how sandboxes are isolated, and isolated for
+// those that do.
+var folders, isolated = &emulator{mode: sandboxtest.Folder}, &emulator{}
+
+// share returns a sandbox of its own in the emulator folders, which runs in the machine's
+// best mode with SANDBOX_SLOW=1.
 func share(t *testing.T, create *sandbox.CreateOptions) *sandbox.Sandbox {
 	t.Helper()
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.users == 0 {
-		opts := &sandboxtest.Options{Mode: sandboxtest.Folder}
-		if needs.Slow() {
-			opts = nil
-		}
-		srv, err := sandboxtest.NewServer(opts)
-		require.NoError(t, err)
-		shared.srv = srv
+	_, sb := shareServer(t, create)
+	return sb
+}
+
+// shareServer is share for a test that also needs other clients. It must not move the
+// emulator's clock, inject faults or count requests.
+func shareServer(t *testing.T, create *sandbox.CreateOptions) (*sandboxtest.Server, *sandbox.Sandbox) {
+	t.Helper()
+	return light().sandbox(t, create)
+}
+
+// light returns the emulator for tests that don't depend on how sandboxes are isolated.
+func light() *emulator {
+	if needs.Slow() {
+		return isolated
 	}
-	shared.users++
-	t.Cleanup(func() {
-		shared.Lock()
-		defer shared.Unlock()
-		if shared.users--; shared.users == 0 {
-			assert.NoError(t, shared.srv.Close())
-		}
-	})
-	sb, err := testkit.Client(t, shared.srv, sandbox.ClientOptions{}).Create(t.Context(), testkit.Lasting(create))
+	return folders
+}
+
+// shareIsolated returns a sandbox of its own in the emulator isolated.
+func shareIsolated(t *testing.T, create *sandbox.CreateOptions) *sandbox.Sandbox {
+	t.Helper()
+	_, sb := isolated.sandbox(t, create)
+	return sb
+}
+
+func (e *emulator) sandbox(t *testing.T, create *sandbox.CreateOptions) (*sandboxtest.Server, *sandbox.Sandbox) {
+	t.Helper()
+	srv := e.use(t)
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), testkit.Lasting(create))
 	require.NoError(t, err)
+	deleteLast(t, sb)
+	return srv, sb
+}
+
+// deleteLast deletes the sandbox at the end of the test, if the test has not.
+func deleteLast(t *testing.T, sb *sandbox.Sandbox) {
 	t.Cleanup(func() {
 		if err := sb.Delete(context.WithoutCancel(t.Context()), nil); !errors.Is(err, sandbox.ErrDeleted) {
 			assert.NoError(t, err)
 		}
 	})
-	return sb
 }
 
-// behind is like testkit.Behind, but uses newServer.
+// use returns the emulator's server, which runs until the end of the test.
+func (e *emulator) use(t *testing.T) *sandboxtest.Server {
+	t.Helper()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.users == 0 {
+		srv, err := sandboxtest.NewServer(&sandboxtest.Options{Mode: e.mode})
+		require.NoError(t, err)
+		e.srv = srv
+	}
+	e.users++
+	t.Cleanup(func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.users--; e.users == 0 {
+			assert.NoError(t, e.srv.Close())
+		}
+	})
+	return e.srv
+}
+
+// behind is testkit.Behind with a server that tests share; see shareServer.
 func behind(t *testing.T, opts sandbox.ClientOptions, create *sandbox.CreateOptions) (*sandboxtest.Server, *testkit.Gateway, *sandbox.Sandbox, *sandbox.Sandbox) {
 	t.Helper()
-	srv := newServer(t)
+	srv := light().use(t)
 	gate := &testkit.Gateway{Next: testkit.Transport(t)}
 	opts.HTTPClient = &http.Client{Transport: gate}
 	sb, err := testkit.Client(t, srv, opts).Create(t.Context(), testkit.Lasting(create))
 	require.NoError(t, err)
 	direct, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Get(t.Context(), sb.Name(), &sandbox.GetOptions{NoResume: true})
 	require.NoError(t, err)
+	deleteLast(t, direct)
 	return srv, gate, sb, direct
 }

@@ -234,7 +234,7 @@ func TestSnapshotGone(t *testing.T) {
 // then, but a command of an existing user may also exit with this code.
 func TestAsUserUnknown(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	sb := shareIsolated(t, nil)
 	done, err := sb.RunCommand(t.Context(), "sudo", []string{"-n", "true"}, nil)
 	if err != nil || done.ExitCode != 0 {
 		needs.Other(t, "the sandbox's user may not use sudo here")

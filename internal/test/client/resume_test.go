@@ -40,7 +40,7 @@ func TestSharedResume(t *testing.T) {
 
 	callers := 200
 	if !needs.Slow() {
-		callers = 20
+		callers = 8
 	}
 	var group sync.WaitGroup
 	errs := make([]error, callers)
@@ -106,7 +106,7 @@ func TestResumeAbandoned(t *testing.T) {
 	t.Parallel()
 	entered, ended := make(chan struct{}, 1), make(chan error, 1)
 	var runs atomic.Int64
-	srv, sb := start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, _ *sandbox.Sandbox) error {
+	srv, sb := shareServer(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, _ *sandbox.Sandbox) error {
 		if runs.Add(1) > 1 {
 			return nil
 		}
@@ -156,7 +156,7 @@ func TestHookUsesSandbox(t *testing.T) {
 				_, err := sb.RunCommand(ctx, "true", nil, nil)
 				return err
 			}
-			srv, outer = start(t, &sandbox.CreateOptions{OnResume: hook})
+			srv, outer = shareServer(t, &sandbox.CreateOptions{OnResume: hook})
 			testkit.StopElsewhere(t, srv, outer)
 			done, err := outer.RunCommand(t.Context(), "cat", []string{"hooked"}, nil)
 			require.NoError(t, err)
@@ -174,7 +174,7 @@ func TestHookFails(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("no licence")
 	var runs atomic.Int64
-	srv, sb := start(t, &sandbox.CreateOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
+	srv, sb := shareServer(t, &sandbox.CreateOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
 		if runs.Add(1) < 3 {
 			return broken
 		}
@@ -235,7 +235,7 @@ func TestSessionStoppedDuringHook(t *testing.T) {
 // sandbox. Its later calls run it again until it succeeds.
 func TestHookOfSeveralHandles(t *testing.T) {
 	t.Parallel()
-	srv, sb := start(t, nil)
+	srv, sb := shareServer(t, nil)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	_, err := sb.Stop(t.Context(), nil)
 	require.NoError(t, err)

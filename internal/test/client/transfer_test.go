@@ -250,7 +250,7 @@ func sortedKeys(m map[string]string) []string {
 
 func TestCopyFS(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	sb := shareIsolated(t, nil)
 	ctx := t.Context()
 	fsys := fstest.MapFS{
 		"bin/run":  {Data: []byte("#!/bin/sh\necho hi"), Mode: 0o555},

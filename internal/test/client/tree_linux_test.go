@@ -291,7 +291,7 @@ func values(m map[string]string) (list []string) {
 // with sudo, so the script that kills it needs root.
 func TestTreeOfAnotherClient(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Start(t, nil)
+	srv, sb := isolated.sandbox(t, nil)
 	for known, serverIDs := range map[bool]bool{true: false, false: true} {
 		if !known && !needs.Slow() {
 			continue // TestSignalTreeWithoutShell also ends only the process itself
@@ -326,7 +326,7 @@ func TestLostScript(t *testing.T) {
 			if late {
 				needs.Long(t, "for the client, a late script looks like a lost one")
 			}
-			srv, gate, sb, _ := behind(t, sandbox.ClientOptions{}, nil)
+			srv, gate, sb, _ := testkit.LightBehind(t, sandbox.ClientOptions{}, nil)
 			mark := uniqueDuration()
 			held := make(chan *http.Request, 1)
 			var more atomic.Int32

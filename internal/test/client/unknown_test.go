@@ -51,7 +51,7 @@ func TestJoinRunsTwice(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	srv, sb := withoutIDs(t)
-	for _, size := range []int{0, 8<<20 + 1} {
+	for _, size := range []int{0, 4<<20 + 1} {
 		w, err := sb.FS().Create(t.Context(), "file", nil)
 		require.NoError(t, err)
 		_, err = w.Write(make([]byte, size))

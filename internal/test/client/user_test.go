@@ -34,7 +34,7 @@ func owners(t *testing.T, sb *sandbox.Sandbox, paths ...string) []string {
 
 func TestUsers(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Start(t, nil)
+	sb := shareIsolated(t, nil)
 	testkit.NeedUsers(t, sb)
 	ctx := t.Context()
 	alice, err := sb.CreateUser(ctx, "alice")
@@ -217,7 +217,7 @@ func TestUserPathsOutside(t *testing.T) {
 func TestUserMakesDirectories(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "each step runs sudo")
-	_, sb := testkit.Start(t, nil)
+	sb := shareIsolated(t, nil)
 	testkit.NeedUsers(t, sb)
 	alice, err := sb.CreateUser(t.Context(), "alice")
 	require.NoError(t, err)
@@ -291,7 +291,7 @@ func TestUserCosts(t *testing.T) {
 func TestUserStepFails(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "each step runs sudo")
-	_, sb := testkit.Start(t, nil)
+	sb := shareIsolated(t, nil)
 	testkit.NeedUsers(t, sb)
 	ctx := t.Context()
 	done, err := sb.RunCommand(ctx, "sh", []string{"-c", "mkdir -p /shared && touch /shared/devs"}, &sandbox.CommandOptions{Sudo: true})

@@ -114,7 +114,7 @@ func TestWrappers(t *testing.T) {
 func TestNoWorkingDirectory(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Start(t, nil)
+	sb := shareIsolated(t, nil)
 	ctx, f := t.Context(), sb.FS()
 	cwd := sb.Cwd()
 	testkit.NeedRoot(t, sb)

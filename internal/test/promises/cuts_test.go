@@ -286,11 +286,9 @@ func TestExactlyOnceLogs(t *testing.T) {
 // waited commands, of output that is copied to writers, and of logs.
 func TestExactlyOnceRandom(t *testing.T) {
 	t.Parallel()
+	needs.Long(t, "TestExactlyOnceWaited and TestExactlyOnceLogs cut smaller streams")
 	_, sb, cuts := cutSandbox(t)
-	want := 2000
-	if !needs.Slow() {
-		want = 30
-	}
+	const want = 2000
 	s := bigScript(20_000)
 	s.run(t, sb, "no cut")
 	size, first := cuts.lastStream(), cuts.firstRecord()
@@ -395,6 +393,9 @@ func TestAtMostOnce(t *testing.T) {
 	for name, serverIDs := range map[string]bool{"with IDs": false, "without": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if !serverIDs {
+				needs.Long(t, "TestRunsOnceDespiteLostResponse loses the responses of commands with IDs")
+			}
 			atMostOnce(t, serverIDs)
 		})
 	}

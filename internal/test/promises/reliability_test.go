@@ -90,6 +90,7 @@ func TestRunsOnceDespiteLostResponse(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	const script = "echo once >> charged"
+	srv := testkit.LightServer(t)
 	for name, run := range map[string]func(sb *sandbox.Sandbox) error{
 		"RunCommand": func(sb *sandbox.Sandbox) error {
 			_, err := sb.RunCommand(t.Context(), "sh", []string{"-c", script}, nil)
@@ -115,7 +116,7 @@ func TestRunsOnceDespiteLostResponse(t *testing.T) {
 			}
 			t.Run(name+", "+lost, func(t *testing.T) {
 				t.Parallel()
-				_, gate, sb, direct := testkit.LightBehind(t, sandbox.ClientOptions{}, nil)
+				_, gate, sb, direct := testkit.BehindOn(t, srv, sandbox.ClientOptions{}, nil)
 				var first, stopped atomic.Bool
 				gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 					if testkit.IsLogs(req) && stopped.CompareAndSwap(false, true) {

@@ -91,6 +91,7 @@ func TestStdinLateRequest(t *testing.T) {
 // has not arrived.
 func TestStdinCloseAfterLostRequest(t *testing.T) {
 	t.Parallel()
+	srv := testkit.LightServer(t)
 	for how, end := range map[string]func(t *testing.T, direct *sandbox.Sandbox, id string){
 		"session stopped": func(t *testing.T, direct *sandbox.Sandbox, _ string) {
 			_, err := direct.Stop(context.WithoutCancel(t.Context()), nil)
@@ -110,7 +111,7 @@ func TestStdinCloseAfterLostRequest(t *testing.T) {
 			}
 			t.Run(how+" "+after, func(t *testing.T) {
 				t.Parallel()
-				_, gate, sb, direct := testkit.LightBehind(t, sandbox.ClientOptions{}, nil)
+				_, gate, sb, direct := testkit.BehindOn(t, srv, sandbox.ClientOptions{}, nil)
 				cmd, err := sb.StartCommand(t.Context(), "cat", nil, &sandbox.StartOptions{AttachStdin: true})
 				require.NoError(t, err)
 				w := cmd.Stdin(t.Context())

@@ -71,16 +71,17 @@ func AsPending(resp *http.Response) error {
 // whose client does not.
 func Behind(t *testing.T, opts sandbox.ClientOptions, create *sandbox.CreateOptions) (*sandboxtest.Server, *Gateway, *sandbox.Sandbox, *sandbox.Sandbox) {
 	t.Helper()
-	return behindOf(t, sandboxtest.New(t, nil), opts, create)
+	return BehindOn(t, sandboxtest.New(t, nil), opts, create)
 }
 
 // LightBehind is like Behind, but uses [LightServer].
 func LightBehind(t *testing.T, opts sandbox.ClientOptions, create *sandbox.CreateOptions) (*sandboxtest.Server, *Gateway, *sandbox.Sandbox, *sandbox.Sandbox) {
 	t.Helper()
-	return behindOf(t, LightServer(t), opts, create)
+	return BehindOn(t, LightServer(t), opts, create)
 }
 
-func behindOf(t *testing.T, srv *sandboxtest.Server, opts sandbox.ClientOptions, create *sandbox.CreateOptions) (*sandboxtest.Server, *Gateway, *sandbox.Sandbox, *sandbox.Sandbox) {
+// BehindOn is Behind with the given server, for tests whose rows share one.
+func BehindOn(t *testing.T, srv *sandboxtest.Server, opts sandbox.ClientOptions, create *sandbox.CreateOptions) (*sandboxtest.Server, *Gateway, *sandbox.Sandbox, *sandbox.Sandbox) {
 	t.Helper()
 	gate := &Gateway{Next: Transport(t)}
 	opts.HTTPClient = &http.Client{Transport: gate}
