@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -169,9 +168,6 @@ func (p *Pool) list(ctx context.Context) ([]sandbox.Info, error) {
 	// The pool may delete these sandboxes, so don't rely on the service's filter.
 	return slices.DeleteFunc(infos, func(info sandbox.Info) bool { return info.Tags[Tag] != p.opts.Name }), err
 }
-
-// isOwnVersion reports whether the sandbox of that name is of this pool's version.
-func (p *Pool) isOwnVersion(name string) bool { return strings.HasPrefix(name, p.prefix) }
 
 // isRunning reports whether a sandbox of that status runs, starts or stops.
 func isRunning(status sandbox.Status) bool {
