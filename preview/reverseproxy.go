@@ -1,10 +1,6 @@
 package preview
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"html"
 	"log"
 	"net"
 	"net/http"
@@ -14,10 +10,59 @@ import (
 	"strings"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/internal/edge"
-	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/relay"
 )
+
+// ReverseProxy returns a handler that forwards requests to the server at an exposed port
+// with [Transport]. A request resumes a stopped sandbox.
+//
+// The server knows itself by the platform's address, but visitors use the proxy's. The
+// proxy therefore translates addresses. In requests from the server's pages, Origin and
+// Referer get the platform's address. In responses, Location and Content-Location become
+// paths, and cookies lose their Domain and apply to the visitor's host only. The visitor's
+// address, host and scheme are in X-Original-For, X-Original-Host and X-Original-Proto,
+// because the platform sets the X-Forwarded headers itself. Behind a load balancer, put a
+// handler in front that sets the request's RemoteAddr.
+//
+// The proxy removes Alt-Svc and the headers that tell a web server in front to serve a
+// local file, such as X-Accel-Redirect and X-Sendfile. A server may respond before it has
+// received the whole request, also over HTTP/1.
+//
+// If the server can't be reached, the visitor gets a short page with the reason: 504 with
+// Retry-After if the sandbox was still starting or nothing listened after MaxWait, 404 if
+// the sandbox is gone, and 502 if the server may have received the request. ErrorLog gets
+// the error. Replace ErrorHandler to change this. Wrap Rewrite rather than replace it.
+//
+// The proxy admits everybody: put a handler in front that authenticates visitors. Serve it
+// on a host of its own, because the sandbox's server receives the cookies and credentials
+// that browsers send to that host, and scripts in its pages can make requests to the host
+// with them.
+func ReverseProxy(sb *sandbox.Sandbox, port int, opts *Options) *Proxy {
+	t := newTransport(sb, port, opts)
+	if base, ok := t.opts.Base.(*http.Transport); ok && (opts == nil || opts.Base == nil) {
+		base.DisableCompression = true // compress only if the visitor asks for it
+	}
+	v := translatingTransport{t}
+	p := &Proxy{httputil.ReverseProxy{Transport: v, FlushInterval: -1, Rewrite: v.rewrite}}
+	p.ErrorHandler = func(w http.ResponseWriter, r *http.Request, err error) { writeError(w, r, err, logger(p)) }
+	return p
+}
+
+// Proxy is the handler that [ReverseProxy] returns.
+type Proxy struct{ httputil.ReverseProxy }
+
+// ServeHTTP implements [http.Handler].
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	relay.Serve(&p.ReverseProxy, w, r)
+}
+
+// logger returns the proxy's log function.
+func logger(p *Proxy) func(string, ...any) {
+	if p.ErrorLog != nil {
+		return p.ErrorLog.Printf
+	}
+	return log.Printf
+}
 
 // translatingTransport is a portTransport that translates addresses, because the server and
 // its visitors know it by different ones.
@@ -143,69 +188,4 @@ func withoutDomain(cookie string) string {
 		}
 	}
 	return strings.Join(kept, ";")
-}
-
-// writeError responds with the reason why there is no response of the server. It shows
-// visitors no details.
-func writeError(w http.ResponseWriter, r *http.Request, err error, log func(string, ...any)) {
-	if r.Context().Err() == nil {
-		log("preview: %v", err)
-	}
-	status, title, text := http.StatusBadGateway, "No answer", "The server did not answer this request. It may have received it."
-	edgeErr, refused := errors.AsType[*edge.Error](err)
-	timeout, ok := errors.AsType[net.Error](err)
-	opErr, _ := errors.AsType[*net.OpError](err)
-	switch {
-	case errors.Is(err, sandbox.ErrNotFound), errors.Is(err, sandbox.ErrSnapshotNotFound), errors.Is(err, sandbox.ErrNoRoute):
-		status, title, text = http.StatusNotFound, "Gone", "There is nothing at this address any more."
-	case refused && edgeErr.Code == edge.NotListening:
-		status, title, text = http.StatusGatewayTimeout, "Not listening", "The machine runs, and its server does not listen yet."
-		if edgeErr.Message != "" {
-			text = redact.Printable(edgeErr.Message)
-		}
-	case refused:
-		status, title, text = http.StatusGatewayTimeout, "Waking", "The machine is being started. Try again in a moment."
-	case opErr != nil && opErr.Op == "dial":
-		text = "The server can't be reached at the moment."
-	case errors.Is(err, context.DeadlineExceeded), ok && timeout.Timeout():
-		status, title, text = http.StatusGatewayTimeout, "No answer", "The server did not answer in time. It may have received the request."
-	}
-	h := w.Header()
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	if refused && status == http.StatusGatewayTimeout {
-		h.Set("Retry-After", "5")
-	}
-	if !strings.Contains(r.Header.Get("Accept"), "text/html") {
-		http.Error(w, title+": "+text, status)
-		return
-	}
-	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
-	var refresh, note string
-	if h.Get("Retry-After") != "" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
-		refresh, note = "\n"+`<meta http-equiv="refresh" content="5">`, "<p>This page loads again by itself.</p>\n"
-	}
-	title, text = html.EscapeString(title), html.EscapeString(text)
-	w.WriteHeader(status)
-	_, _ = fmt.Fprintf(w, failurePage, refresh, title, title, text, note) // the visitor may have left
-}
-
-// failurePage is a format of package fmt, because html/template would make each program a
-// megabyte larger.
-const failurePage = `<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">%s
-<title>%s</title>
-<style>body{font:1.1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:20vh auto 0;padding:0 1.5rem;color-scheme:light dark}</style>
-<h1>%s</h1>
-<p>%s</p>
-%s</html>
-`
-
-// logger returns the proxy's log function.
-func logger(p *Proxy) func(string, ...any) {
-	if p.ErrorLog != nil {
-		return p.ErrorLog.Printf
-	}
-	return log.Printf
 }
