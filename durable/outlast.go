@@ -8,15 +8,6 @@ import (
 	"go.temporal.io/sdk/workflow"
 )
 
-// Types of errors that Temporal does not retry. A later request may succeed, after somebody
-// has renewed a token, raised a quota or rolled back a deployment.
-const (
-	errInvalid      = "Invalid"
-	errUnauthorized = "Unauthorized"
-	errQuota        = "Quota"
-	errRefused      = "Refused"
-)
-
 // The pauses before a refused request is retried.
 const (
 	firstPause = time.Second

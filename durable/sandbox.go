@@ -4,79 +4,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"path"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/entry"
-	"github.com/go-vercel/sandbox/internal/redact"
 )
-
-// Options describes the sandbox of a workflow. All of it becomes part of the workflow's
-// history, so don't put secrets into it. Use EnvFrom for environment variables.
-type Options struct {
-	// Name is the sandbox's name. Empty means "durable-" and the workflow's ID.
-	Name string `json:"name,omitempty"`
-	// Runtime and Image exclude each other; see sandbox.CreateOptions.
-	Runtime string `json:"runtime,omitempty"`
-	Image   string `json:"image,omitempty"`
-	// SnapshotID is a snapshot to begin from, and Git a repository. They exclude each
-	// other.
-	SnapshotID string `json:"snapshotId,omitempty"`
-	Git        *Git   `json:"git,omitempty"`
-	// Region is where machines start, and FailoverRegions where they start if that is not
-	// possible.
-	Region          string   `json:"region,omitempty"`
-	FailoverRegions []string `json:"failoverRegions,omitempty"`
-	// Mounts maps directories to drives.
-	Mounts map[string]sandbox.Mount `json:"mounts,omitempty"`
-	// Ports are the ports to expose.
-	Ports []int `json:"ports,omitempty"`
-	// NetworkPolicy is the policy of a new sandbox. Nil allows everything. Its JSON has no
-	// values of headers: [Worker.Prepare] sets them.
-	NetworkPolicy *sandbox.NetworkPolicy `json:"networkPolicy,omitempty"`
-	// VCPUs is the size of machines. Zero means the platform's default.
-	VCPUs int `json:"vcpus,omitempty"`
-	// Tags are the sandbox's tags. This package adds "durable" and "durable-workflow".
-	Tags map[string]string `json:"tags,omitempty"`
-	// EnvFrom names the environment that [Worker.Env] gives each command.
-	EnvFrom string `json:"envFrom,omitempty"`
-	// Lease is how long the machine may run after its last use. It is the machine's
-	// timeout, which is renewed while commands run. Zero means 15 minutes.
-	Lease time.Duration `json:"lease,omitempty"`
-	// Heartbeat is how long a worker may be silent before another worker takes over its
-	// activity. Zero means 10 seconds. The minimum is one second.
-	Heartbeat time.Duration `json:"heartbeat,omitempty"`
-	// FollowQueue is the task queue of the workers that follow commands; see
-	// [Worker.RegisterFollow]. Following takes a worker's slot as long as the command
-	// runs. With a queue of its own, it takes no slot from activities that start and
-	// interrupt commands. Empty means the workflow's queue.
-	FollowQueue string `json:"followQueue,omitempty"`
-}
-
-// Git is a repository that a sandbox begins with. [Worker.Prepare] sets the credentials of
-// a private one.
-type Git struct {
-	// URL is the address. Leave credentials to [Worker.Prepare]: a user, a password and
-	// the query are never printed, but they become part of the history.
-	URL string `json:"url" secret:"url"`
-	// Revision is a branch, tag or commit. Empty means the default branch.
-	Revision string `json:"revision,omitempty"`
-	// Depth limits the history to that many commits. Zero fetches all of it.
-	Depth int `json:"depth,omitempty"`
-}
-
-// Format prints the repository without credentials, for every verb.
-func (g Git) Format(f fmt.State, verb rune) { redact.Struct(f, verb, g) }
-
-func (o Options) lease() time.Duration { return cmp.Or(o.Lease, 15*time.Minute) }
-
-func (o Options) heartbeat() time.Duration {
-	return max(cmp.Or(o.Heartbeat, 10*time.Second), time.Second)
-}
 
 // Sandbox is a sandbox of a workflow. Only the workflow that opened it may use it, from
 // one coroutine at a time.
@@ -321,58 +255,6 @@ func (s *Sandbox) Delete(ctx workflow.Context) error {
 	}
 	s.VM, s.Opening = "", false
 	return nil
-}
-
-// withCancelWait makes a canceled call wait for the end of its activity.
-func withCancelWait(ctx workflow.Context) workflow.Context {
-	opts := workflow.GetActivityOptions(ctx)
-	opts.WaitForCancellation = true
-	return workflow.WithActivityOptions(ctx, opts)
-}
-
-// followPause is the longest pause between attempts to follow a command. It is short,
-// because others wait for the command.
-const followPause = 10 * time.Second
-
-// longestPause is the longest pause between attempts of the other activities. It keeps a
-// thousand sandboxes that wake in an outage below the platform's rate limit, and is short
-// enough for the lease.
-func (o Options) longestPause() time.Duration {
-	return min(max(o.lease()/6, followPause), 5*time.Minute)
-}
-
-func retries(longest time.Duration) *temporal.RetryPolicy {
-	return &temporal.RetryPolicy{
-		InitialInterval: 200 * time.Millisecond, MaximumInterval: longest,
-		NonRetryableErrorTypes: []string{errInvalid, errUnauthorized, errQuota, errRefused},
-	}
-}
-
-// withShortOptions sets the options of all activities but the one that follows a command.
-// They are retried until they succeed.
-func (s *Sandbox) withShortOptions(ctx workflow.Context) workflow.Context {
-	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		StartToCloseTimeout: 5 * time.Minute, HeartbeatTimeout: s.Options.heartbeat(), RetryPolicy: retries(s.Options.longestPause()),
-		WaitForCancellation: workflow.GetActivityOptions(ctx).WaitForCancellation,
-	})
-}
-
-// followTime limits one attempt to follow a command. The next attempt reads the command's
-// output from its start.
-const followTime = 24 * time.Hour
-
-// withSummary names the command in the summary of an activity, which Temporal's page shows.
-func withSummary(ctx workflow.Context, output string) workflow.Context {
-	opts := workflow.GetActivityOptions(ctx)
-	opts.Summary = path.Base(output)
-	return workflow.WithActivityOptions(ctx, opts)
-}
-
-// withFollowOptions sets the options for following a command.
-func (s *Sandbox) withFollowOptions(ctx workflow.Context) workflow.Context {
-	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue: s.Options.FollowQueue, StartToCloseTimeout: followTime, HeartbeatTimeout: s.Options.heartbeat(), RetryPolicy: retries(followPause),
-	})
 }
 
 // Message returns the text of an error without what Temporal wraps around it.

@@ -1,16 +1,12 @@
 package durable
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.temporal.io/sdk/activity"
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/go-vercel/sandbox"
@@ -86,70 +82,4 @@ func (w *Worker) Register(r Registry) {
 // [Options].FollowQueue. Give that worker as many slots as commands may run at once.
 func (w *Worker) RegisterFollow(r Registry) {
 	r.RegisterActivityWithOptions(w.follow, activity.RegisterOptions{Name: activityFollow})
-}
-
-// classify converts an error of the SDK to one that Temporal retries only if a retry can
-// succeed.
-func classify(ctx context.Context, err error) error {
-	if err == nil {
-		return nil
-	}
-	api, isAPI := errors.AsType[*sandbox.APIError](err)
-	switch {
-	case errors.Is(err, sandbox.ErrInvalid):
-		return invalidError(err)
-	case errors.Is(err, sandbox.ErrRefused), errors.Is(err, sandbox.ErrSnapshotNotFound):
-		return temporal.NewNonRetryableApplicationError(err.Error(), errRefused, nil)
-	case errors.Is(err, sandbox.ErrUnauthorized):
-		return temporal.NewNonRetryableApplicationError(err.Error(), errUnauthorized, nil)
-	case errors.Is(err, sandbox.ErrQuotaExceeded):
-		return temporal.NewNonRetryableApplicationError(err.Error(), errQuota, nil)
-	}
-	pause := nextPause(activity.GetInfo(ctx))
-	if isAPI && api.RetryAfter > 0 {
-		pause = max(pause, api.RetryAfter+rand.N(api.RetryAfter/4+1))
-	}
-	return temporal.NewApplicationErrorWithOptions(err.Error(), "Sandbox", temporal.ApplicationErrorOptions{NextRetryDelay: pause})
-}
-
-// nextPause returns how long the next attempt of an activity waits: the pause of its
-// policy, less up to a half at random, so that activities do not all return at once after
-// an outage.
-func nextPause(info activity.Info) time.Duration {
-	policy := cmp.Or(info.RetryPolicy, retries(followPause)) // an old server does not send it
-	pause := min(policy.InitialInterval<<min(info.Attempt-1, 30), policy.MaximumInterval)
-	return pause - rand.N(pause/2+1)
-}
-
-// invalidError returns an error that is never retried.
-func invalidError(err error) error {
-	return temporal.NewNonRetryableApplicationError(err.Error(), errInvalid, nil)
-}
-
-// heartbeat sends heartbeats until stop is called. It cancels the returned context when the
-// worker stops, so that another worker takes over at once.
-func heartbeat(ctx context.Context) (_ context.Context, stop func()) {
-	return heartbeatWith(ctx, func() []any { return nil })
-}
-
-// heartbeatWith is heartbeat with details.
-func heartbeatWith(ctx context.Context, details func() []any) (_ context.Context, stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	every := max(activity.GetInfo(ctx).HeartbeatTimeout/3, 100*time.Millisecond)
-	go func() {
-		tick := time.NewTicker(every)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				activity.RecordHeartbeat(ctx, details()...)
-			case <-activity.GetWorkerStopChannel(ctx):
-				cancel()
-				return
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return ctx, cancel
 }

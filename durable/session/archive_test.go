@@ -68,3 +68,22 @@ func TestArchiveUnavailable(t *testing.T) {
 	assert.Contains(t, all[i].Error, "the store is away")
 	assert.Less(t, int(store.tried.Load()), 60, "the session does not retry all the time")
 }
+
+// TestStoredText: a viewer gets the stored text of a command. If the text is missing, the
+// event says so; any other error breaks the stream.
+func TestStoredText(t *testing.T) {
+	a := archive{durable.Dir(t.TempDir())}
+	text := textName("echo long")
+	require.NoError(t, a.putText(t.Context(), "ses-1", text, "echo long"))
+	got, err := a.event(t.Context(), "ses-1", stored{Event: Event{Type: TypeCommandQueued}, Text: text})
+	require.NoError(t, err)
+	assert.Equal(t, Event{Type: TypeCommandQueued, Command: "echo long"}, got)
+	require.NoError(t, a.clear(t.Context(), "ses-1"))
+	for _, a := range []archive{a, {}} {
+		got, err = a.event(t.Context(), "ses-1", stored{Event: Event{Type: TypeCommandQueued}, Text: text})
+		require.NoError(t, err)
+		assert.Equal(t, Event{Type: TypeCommandQueued, Truncated: true}, got)
+	}
+	_, err = a.event(t.Context(), "not:a:key", stored{Text: text})
+	require.Error(t, err)
+}

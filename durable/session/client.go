@@ -1,14 +1,10 @@
 package session
 
 import (
-	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"regexp"
-	"strings"
 	"sync"
 	"time"
 
@@ -92,160 +88,8 @@ func (c *Client) Format(f fmt.State, verb rune) {
 
 var validID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,100}$`)
 
-// newID returns an ID of 128 random bits. Anyone who knows a session's ID can use the
-// session, unless HandlerOptions.Authorize refuses.
-func newID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return "ses-" + hex.EncodeToString(b[:])
-}
-
-// StartOptions is for [Client.Start].
-type StartOptions struct {
-	// ID is the session's ID: at most 100 letters, digits, "-" and "_". It makes the start
-	// idempotent: nothing happens if the session exists. Empty means 128 random bits.
-	ID string
-	// Title is part of the memo that Temporal's lists of workflows show. It has at most 200
-	// bytes.
-	Title string
-	// Sandbox and Policy, if not nil, replace those of the client.
-	Sandbox *durable.Options
-	Policy  *Policy
-}
-
-const maxTitle = 200
-
-// Fields of a session's memo, which Temporal's lists show.
-const (
-	memoTitle   = "SandboxTitle"
-	memoSandbox = "SandboxName"
-)
-
-// Start starts a session and returns its ID. The sandbox is created in the background; an
-// event says when it is ready. opts may be nil.
-func (c *Client) Start(ctx context.Context, opts *StartOptions) (id string, err error) {
-	if err := c.check(ctx); err != nil {
-		return "", err
-	}
-	return c.start(ctx, opts, enums.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE)
-}
-
 func (c *Client) check(ctx context.Context) error {
 	return entry.Check(ctx, c != nil && c.watches != nil, "session", "the Client")
-}
-
-// start is Start. reuse says what to do with the ID of a session that has ended.
-func (c *Client) start(ctx context.Context, opts *StartOptions, reuse enums.WorkflowIdReusePolicy) (id string, err error) {
-	in := input{Options: c.opts.Defaults, Policy: c.opts.Policy}
-	title := ""
-	if opts != nil {
-		id, title = opts.ID, opts.Title
-		if opts.Sandbox != nil {
-			in.Options = *opts.Sandbox
-		}
-		if opts.Policy != nil {
-			in.Policy = *opts.Policy
-		}
-	}
-	if id == "" {
-		id = newID()
-	}
-	if !validID.MatchString(id) {
-		return "", fmt.Errorf("%w: %.100q is not a session's ID: use at most 100 letters, digits, - and _", sandbox.ErrInvalid, id)
-	}
-	if err := in.check(); err != nil {
-		return "", err
-	}
-	if len(title) > maxTitle {
-		return "", fmt.Errorf("%w: the title has %d bytes; the limit is %d", sandbox.ErrInvalid, len(title), maxTitle)
-	}
-	memo := map[string]any{memoSandbox: cmp.Or(in.Options.Name, durable.DefaultName(id))}
-	if title != "" {
-		memo[memoTitle] = title
-	}
-	_, err = c.temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
-		ID: id, TaskQueue: c.opts.TaskQueue, Memo: memo,
-		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
-		WorkflowIDReusePolicy:    reuse,
-	}, workflowName, in)
-	if _, ok := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); ok {
-		return id, fmt.Errorf("%w (%s)", ErrDestroyed, id)
-	}
-	if err != nil {
-		return id, err
-	}
-	if opts == nil || opts.ID == "" {
-		c.remember(id)
-		return id, nil
-	}
-	return id, c.checkSession(ctx, id) // another workflow may have the ID
-}
-
-// MaxCommand is the maximum size of a command in bytes. Write larger scripts to a file in
-// the sandbox.
-const MaxCommand = 64 << 10
-
-// Command is what [Client.Command] sends.
-type Command struct {
-	// Command is a script for bash.
-	Command string
-	// Key makes the command idempotent: only the first command of a session with the same
-	// key runs. A session remembers its last 1,000 keys.
-	Key string
-	// Secret keeps the text out of Temporal's history, and stores it in Options.Output. The
-	// history contains the SHA-256 of the text, which can confirm a guess. Viewers see the
-	// text. It stays in the store until the session's output is removed, even if the
-	// command is refused.
-	Secret bool
-}
-
-// Format prints the command, without a secret text, for every verb.
-func (c Command) Format(f fmt.State, verb rune) {
-	if c.Secret {
-		c.Command = redact.Mark
-	}
-	redact.Struct(f, verb, c)
-}
-
-// Command puts a command into the session's queue and returns its ID, which the command's
-// events contain. It does not wait for the command.
-func (c *Client) Command(ctx context.Context, id string, cmd Command) (commandID string, err error) {
-	if err := c.check(ctx); err != nil {
-		return "", err
-	}
-	if err := checkID(id); err != nil {
-		return "", err
-	}
-	if len(cmd.Command) > MaxCommand {
-		return "", fmt.Errorf("%w: the command has %d bytes; the limit is %d", sandbox.ErrInvalid, len(cmd.Command), MaxCommand)
-	}
-	if len(cmd.Key) > 200 {
-		return "", fmt.Errorf("%w: the key has %d bytes; the limit is 200", sandbox.ErrInvalid, len(cmd.Key))
-	}
-	up := commandUpdate{Key: cmd.Key, Command: cmd.Command}
-	if cmd.Secret && c.opts.Output == nil {
-		return "", fmt.Errorf("%w: a secret command needs Options.Output, which is nil", sandbox.ErrInvalid)
-	}
-	if cmd.Secret {
-		up.Command, up.Text = "", textName(cmd.Command)
-		if err := c.storeText(ctx, id, up.Text, cmd.Command); err != nil {
-			return "", err
-		}
-	}
-	err = c.update(ctx, id, updateCommand, up, &commandID)
-	return commandID, err
-}
-
-// storeText stores the text of a command, unless the session has ended.
-func (c *Client) storeText(ctx context.Context, id, text, command string) error {
-	s, err := c.State(ctx, id)
-	if err == nil && (s.State == StateDestroyed || s.State == StateTerminated) {
-		err = ErrDestroyed
-	}
-	if err != nil {
-		return err
-	}
-	return c.archive.putText(ctx, id, text, command)
 }
 
 // update sends a message to a session and waits for the answer.
@@ -410,41 +254,6 @@ func (c *Client) state(ctx context.Context, id string) (s decided, err error) {
 		}
 	}
 	return s, err
-}
-
-// engineTimeout is how long a route waits for Temporal.
-const engineTimeout = 10 * time.Second
-
-// How often, and after which pause, a query is repeated if the history has grown.
-const (
-	queryAttempts = 5
-	queryPause    = 200 * time.Millisecond
-)
-
-// historyGrew reports whether a query failed because the history grew while the worker read
-// it. Temporal's SDK takes that for a workflow that is not deterministic. It is safe to
-// repeat a query.
-func historyGrew(err error) bool {
-	failed, ok := errors.AsType[*serviceerror.QueryFailed](err)
-	return ok && strings.Contains(failed.Error(), "[TMPRL1100]")
-}
-
-// query sends a query to a run of a session, or to the last one if run is empty.
-func (c *Client) query(ctx context.Context, id, run string, out any, name string, args ...any) error {
-	req := &client.QueryWorkflowWithOptionsRequest{WorkflowID: id, RunID: run, QueryType: name, Args: args}
-	resp, err := c.temporal.QueryWorkflowWithOptions(ctx, req)
-	for again := 1; again < queryAttempts && historyGrew(err); again++ {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(queryPause):
-		}
-		resp, err = c.temporal.QueryWorkflowWithOptions(ctx, req)
-	}
-	if err != nil {
-		return noSession(id, err)
-	}
-	return resp.QueryResult.Get(out)
 }
 
 // noSession returns ErrNoSession for Temporal's NotFound, and any other err unchanged.
