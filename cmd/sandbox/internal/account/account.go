@@ -6,8 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-vercel/sandbox"
@@ -15,46 +21,136 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/local"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
-	"github.com/go-vercel/sandbox/cmd/sandbox/internal/settings"
+	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// Options are the options of all commands that select the account.
-type Options struct {
-	Token, Project, Scope string
+// Account connects a command to the API. It has the options that select the account and,
+// once connected, the client.
+type Account struct {
+	screen *screen.Screen
 
-	APIURL         string
-	RequestTimeout time.Duration
-	Local          bool
+	Given      Options
+	version    string     // the version of this program
+	connecting sync.Mutex // a command may look up several sandboxes at the same time
+	Client     *sandbox.Client
+	Scope      auth.Credentials
+	emulator   *local.Connection // the connection to the emulator of --local
+	Completes  bool              // this is a completion, which must not start the emulator
+	Looks      bool              // the command must not create a project
+	fail       func(error)       // prints the error and ends the program at once
 }
 
-// accountOptions returns the options of this command line that name the account, without
-// tokens.
-func (c *Account) accountOptions() (words []string) {
-	o := &c.Given
-	if o.Local {
-		words = append(words, "--local")
-	}
-	for _, option := range [][2]string{{"--api-url", o.APIURL}, {"--scope", o.Scope}, {"--project", o.Project}} {
-		if option[1] != "" {
-			words = append(words, option[0]+"="+option[1])
-		}
-	}
-	return words
+// New returns the account of a command line. version is the program's.
+func New(s *screen.Screen, version string) *Account {
+	c := &Account{screen: s, version: version, fail: func(err error) { os.Exit(s.Report(err)) }}
+	s.AccountWords = c.accountOptions
+	return c
 }
 
-// Here returns the start of a command line that uses the same account as this one.
-func (c *Account) Here(command string) []string {
-	words := append([]string{"sandbox", command}, c.accountOptions()...)
+// Connect returns the client. The first call gets the credentials and creates the client.
+// Commands call Connect early, so that an error about missing credentials comes first.
+func (c *Account) Connect(ctx context.Context) (*sandbox.Client, error) {
+	c.connecting.Lock()
+	defer c.connecting.Unlock()
+	if c.Client != nil {
+		return c.Client, nil
+	}
 	if c.Given.Local {
-		return words
+		return c.connectLocal(ctx)
 	}
-	if c.Given.Scope == "" {
-		words = append(words, "--scope="+c.Scope.TeamID)
+	provider, err := c.credentials(ctx)
+	if err != nil {
+		return nil, err
 	}
-	if c.Given.Project == "" {
-		words = append(words, "--project="+c.Scope.ProjectID)
+	if c.Scope, err = provider.Credentials(ctx); err != nil {
+		if _, unreadable := errors.AsType[*fs.PathError](err); unreadable { // the file of the login can't be read
+			err = &screen.ExitError{Code: screen.ExitLogin, Err: screen.WithHint(err, "set VERCEL_AUTH_TOKEN instead")}
+		}
+		if _, away := errors.AsType[*url.Error](err); away {
+			err = &screen.ExitError{Code: screen.ExitLogin, Err: screen.WithHint(err, "logging in needs Vercel, which did not answer; set VERCEL_AUTH_TOKEN instead, or use --local, which needs no account")}
+		}
+		return nil, err
 	}
-	return words
+	if c.Scope.FromLogin() && !c.mayHaveLogin() {
+		return nil, c.notSentError("the login of the Vercel CLI")
+	}
+	base := c.apiURL()
+	if c.urlFromEnvironment() {
+		base = "" // the client reads the variable itself, and then also protects tokens that it refreshes
+	}
+	return c.newClient(provider, base)
+}
+
+// notSentError returns the error for a credential that must not be sent to the address that
+// the environment sets.
+func (c *Account) notSentError(what string) error {
+	return &screen.ExitError{Code: screen.ExitLogin, Err: screen.WithHint(
+		fmt.Errorf("%s is not sent to %s, which %s names", what, redact.URL(c.apiURL()), baseURLVariable),
+		"give a token for it, such as VERCEL_AUTH_TOKEN, or agree to the address with --api-url")}
+}
+
+// baseURLVariable is the environment variable with the address of the API.
+const baseURLVariable = "VERCEL_SANDBOX_BASE_URL"
+
+// urlFromEnvironment reports whether the address of the API comes from the environment,
+// and not from the command line.
+func (c *Account) urlFromEnvironment() bool {
+	v, _ := c.screen.Env.Lookup(baseURLVariable)
+	return c.Given.APIURL == "" && v != ""
+}
+
+// mayHaveLogin reports whether the login, or a token of a .env file, may be sent to the
+// API's address. The user did not choose them for an address from the environment, so such
+// an address gets them only if it is Vercel's.
+func (c *Account) mayHaveLogin() bool { return !c.urlFromEnvironment() || c.atVercel() }
+
+// atVercel reports whether the API's address is one of Vercel's.
+func (c *Account) atVercel() bool {
+	u, err := url.Parse(c.Base())
+	return err == nil && (u.Hostname() == "vercel.com" || strings.HasSuffix(u.Hostname(), ".vercel.com"))
+}
+
+// apiURL returns the API's address, or "" for the SDK's default. .env files can't set it.
+func (c *Account) apiURL() string {
+	return cmp.Or(c.Given.APIURL, c.screen.Env.Getenv(baseURLVariable))
+}
+
+func (c *Account) newClient(provider auth.Provider, base string) (*sandbox.Client, error) {
+	// MaxRateLimitWait is short: a user at a terminal wants to know why nothing happens.
+	opts := &sandbox.ClientOptions{Credentials: provider, BaseURL: base, UserAgent: "sandbox-cli/" + c.version, MaxRateLimitWait: 20 * time.Second}
+	if d := c.Given.RequestTimeout; d > 0 {
+		transport := api.DefaultTransport()
+		transport.ResponseHeaderTimeout = d
+		opts.HTTPClient = &http.Client{Transport: transport}
+	}
+	if c.screen.Opts.Debug != "" {
+		var w io.Writer = c.screen.Err
+		if c.screen.Opts.Debug != "-" {
+			f, err := os.OpenFile(c.screen.Opts.Debug, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+			if err != nil {
+				return nil, err
+			}
+			w = f
+		}
+		opts.Observer = &eventPrinter{w: w}
+	}
+	client, err := sandbox.NewClient(opts)
+	c.Client = client
+	return client, err
+}
+
+// Get looks up a sandbox by its name. It starts the sandbox only if resume is set.
+func (c *Account) Get(ctx context.Context, name string, resume bool) (*sandbox.Sandbox, error) {
+	client, err := c.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	opts := &sandbox.GetOptions{NoResume: !resume}
+	if resume {
+		opts.Extra = map[string]any{"__includeSystemRoutes": true}
+	}
+	return client.Get(ctx, name, opts)
 }
 
 func (c *Account) Base() string { return cmp.Or(c.apiURL(), "https://vercel.com/api") }
@@ -107,54 +203,4 @@ func (c *Account) CheckedName(name string) (string, error) {
 		c.screen.Names = append(c.screen.Names, name)
 	}
 	return name, nil
-}
-
-// DaemonArgument, as the first argument, makes the program the daemon of --local. The next
-// arguments are the daemon's directory, the directory of the emulator's state, and the
-// idle time after which the daemon ends.
-const DaemonArgument = "__local-daemon"
-
-// NoBoundary is the warning about the isolation of local sandboxes.
-const NoBoundary = "It is not a security boundary: its sandboxes run on this machine, as you."
-
-// LocalDirs returns the directories of the daemon and of its emulator's state.
-func (c *Account) LocalDirs() (dir, state string, err error) {
-	dirs := settings.FindDirs(c.screen.Env.Lookup)
-	if dirs.State == "" {
-		return "", "", settings.ErrNoHome
-	}
-	return filepath.Join(dirs.State, "daemon"), filepath.Join(dirs.State, "local"), nil
-}
-
-// connectLocal connects to the user's emulator. It starts the emulator unless it runs,
-// except for a completion.
-func (c *Account) connectLocal(ctx context.Context) (*sandbox.Client, error) {
-	dir, state, err := c.LocalDirs()
-	if err != nil {
-		return nil, err
-	}
-	if c.Completes {
-		c.emulator, err = local.Use(ctx, dir)
-	} else {
-		c.emulator, err = local.Start(ctx, dir, DaemonArgument, dir, state, local.IdleTime.String())
-	}
-	log := filepath.Join(dir, local.LogName)
-	if err != nil {
-		return nil, screen.WithHint(err, "its files are in %s and its log is %s", state, log)
-	}
-	c.emulator.OnLost(func() {
-		// End the program now. It would otherwise retry its requests for minutes, at a port
-		// where nobody listens.
-		c.fail(screen.WithHint(local.ErrGone, "its log is %s", log))
-	})
-	e := c.emulator.Address
-	if c.emulator.Started && !c.screen.Opts.Quiet {
-		fmt.Fprintln(c.screen.Err, screen.Prose(c.screen.Err, c.screen.Filled(fmt.Sprintf("Started the local emulator, in mode %s; %s ends it. %s", e.Mode, screen.Try("local stop"), NoBoundary))))
-	}
-	if e.Version != c.version {
-		c.screen.Warn("the local emulator has version "+e.Version+", and this program "+c.version, "end it with: "+screen.Try("local stop"))
-	}
-	c.screen.Source = "the local emulator"
-	c.Scope = auth.Credentials{Token: e.Token, TeamID: cmp.Or(c.Given.Scope, e.TeamID), ProjectID: cmp.Or(c.Given.Project, e.ProjectID)}
-	return c.newClient(auth.Static(c.Scope), e.URL)
 }

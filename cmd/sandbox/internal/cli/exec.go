@@ -1,20 +1,13 @@
 package cli
 
 import (
-	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
-	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 )
-
-// cleanUpTimeout limits the time for stopping or removing a sandbox after its command.
-const cleanUpTimeout = 30 * time.Second
 
 // createTimeout limits the time of a creation that a signal must not interrupt.
 const createTimeout = 2 * time.Minute
@@ -65,37 +58,4 @@ func (c *execCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	return c.runAndCleanUp(ctx, sb, func() error { return c.runRemote(ctx, sb, &c.o, args[1], args[2:]) }, cleanUp(false, c.o.stop))
-}
-
-// cleanUp returns the function that removes or stops a sandbox after its command, or nil if
-// the sandbox continues to run.
-func cleanUp(remove, stop bool) func(context.Context, *sandbox.Sandbox) error {
-	switch {
-	case remove:
-		return func(ctx context.Context, sb *sandbox.Sandbox) error { return sb.Delete(ctx, nil) }
-	case stop:
-		return func(ctx context.Context, sb *sandbox.Sandbox) error {
-			_, err := sb.Stop(ctx, nil)
-			return err
-		}
-	}
-	return nil
-}
-
-// runAndCleanUp calls work and then cleanUp, even if work fails. If both fail, it returns
-// the error of work and prints the other as a warning.
-func (p *deps) runAndCleanUp(ctx context.Context, sb *sandbox.Sandbox, work func() error, cleanUp func(context.Context, *sandbox.Sandbox) error) error {
-	err := work()
-	if cleanUp == nil {
-		return err
-	}
-	late, cancel := withDeadline(ctx, cleanUpTimeout)
-	defer cancel()
-	if cleanErr := cleanUp(late, sb); cleanErr != nil {
-		if err == nil {
-			return cleanErr
-		}
-		p.screen.Warn(fmt.Sprintf("cleaning up %s failed: %v", sb.Name(), cleanErr), "try "+screen.Try("rm %s", sb.Name()))
-	}
-	return err
 }

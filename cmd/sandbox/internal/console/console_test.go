@@ -67,7 +67,7 @@ var waysAround = map[string]string{
 	"cli/emulator.go:runUnderEmulator": "the program's",
 	"cli/guard_unix.go:runGuard":       "puts the terminal back in order",
 	"cli/mcp.go:run":                   "a protocol",
-	"cli/processes.go:write":           "what a program has written",
+	"cli/logs.go:write":                "what a program has written",
 	"files/progress.go:newBarOf":       "draws over its own line",
 	"cli/readwrite.go:catFile":         "the content of a file",
 	"cli/remote.go:run":                "what a program writes",

@@ -22,26 +22,6 @@ import (
 	"github.com/go-vercel/sandbox/terminal"
 )
 
-// The exit codes for errors of this program. Without such an error, exec, run, connect and
-// wait return the exit code of the remote command.
-const (
-	ExitFailure     = 1
-	ExitUsage       = 2
-	ExitNotFound    = 3
-	ExitLogin       = 4
-	ExitConflict    = 5
-	ExitTimeout     = 6
-	ExitRateLimit   = 7
-	exitUnknown     = 8
-	exitChanged     = 24 // the same as rsync's
-	ExitNotStarted  = 125
-	ExitNotRunnable = 126
-	ExitNoProgram   = 127
-	ExitInterrupted = 130
-	exitBrokenPipe  = 141
-	ExitTerminal    = 255
-)
-
 // Hinted is an error with advice for the user.
 type Hinted struct {
 	error
@@ -67,30 +47,6 @@ type duringError struct {
 func (e *duringError) Error() string { return e.what + ": " + e.error.Error() }
 func (e *duringError) Unwrap() error { return e.error }
 
-// ExitError ends the program with a code. Without an error it prints nothing.
-type ExitError struct {
-	Code int
-	Err  error
-}
-
-func (e *ExitError) Error() string {
-	if e.Err == nil {
-		return fmt.Sprintf("exit code %d", e.Code)
-	}
-	return e.Err.Error()
-}
-
-func (e *ExitError) Unwrap() error { return e.Err }
-
-// ExitWith returns an error that ends the program with a code and prints nothing. It
-// returns nil for 0.
-func ExitWith(code int) error {
-	if code == 0 {
-		return nil
-	}
-	return &ExitError{Code: code}
-}
-
 // failure is an error as the program prints it.
 type failure struct {
 	Code      string `json:"code"`
@@ -101,13 +57,6 @@ type failure struct {
 
 	Exit int `json:"-"`
 	body []byte
-}
-
-// exitCodes maps exit codes to the codes of errors in JSON, for errors that have no other
-// code.
-var exitCodes = map[int]string{
-	ExitNotFound: "not_found", ExitLogin: "no_credentials", ExitConflict: "conflict", ExitTimeout: "timeout", ExitRateLimit: "rate_limited",
-	exitUnknown: "outcome_unknown", ExitNotStarted: "not_started",
 }
 
 // fieldOptions maps the SDK's fields to the options that set them.
