@@ -12,9 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-vercel/sandbox/internal/accounts"
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/redact"
+	"github.com/go-vercel/sandbox/internal/users"
 	"github.com/go-vercel/sandbox/internal/wire"
 	"github.com/go-vercel/sandbox/observe"
 )
@@ -63,7 +63,7 @@ type sandboxState struct {
 	// and hookedID of the last one that OnResume ran for.
 	resumedID, hookedID string
 
-	defaultUser atomic.Pointer[accounts.Identity] // nil until it is known
+	defaultUser atomic.Pointer[users.Identity] // nil until it is known
 }
 
 // resumeCall is a resume that several callers may wait for.

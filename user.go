@@ -12,15 +12,15 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/go-vercel/sandbox/internal/accounts"
 	"github.com/go-vercel/sandbox/internal/clean"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/tarball"
+	"github.com/go-vercel/sandbox/internal/users"
 )
 
 // userError is the error of an operation on users or groups when one of its steps failed
 // in the sandbox. The steps before it have been completed.
-type userError struct{ step *accounts.StepError }
+type userError struct{ step *users.StepError }
 
 // Error returns the action and what the sandbox reported.
 func (e userError) Error() string {
@@ -41,22 +41,22 @@ func (e userError) Unwrap() []error {
 	return errs
 }
 
-// accountStep runs one program of an operation on users and returns its output.
-func (s *Sandbox) accountStep(ctx context.Context, action string, sudo bool, name string, args ...string) (string, error) {
+// userStep runs one program of an operation on users and returns its output.
+func (s *Sandbox) userStep(ctx context.Context, action string, sudo bool, name string, args ...string) (string, error) {
 	done, err := program{name: name, args: args, sudo: sudo, outlives: true}.run(ctx, s)
 	if err != nil {
 		return "", err
 	}
 	if done.ExitCode != 0 {
-		return "", &accounts.StepError{Action: action, ExitCode: done.ExitCode, Stdout: done.Stdout, Stderr: done.Stderr}
+		return "", &users.StepError{Action: action, ExitCode: done.ExitCode, Stdout: done.Stdout, Stderr: done.Stderr}
 	}
 	return done.Stdout, nil
 }
 
-// accountSteps runs the steps of an operation on users, and stores the names that they
+// userSteps runs the steps of an operation on users, and stores the names that they
 // have found.
-func (s *Sandbox) accountSteps(ctx context.Context, names *accounts.Names, steps []accounts.Step) error {
-	err := accounts.Runner(s.accountStep).Run(ctx, names, steps)
+func (s *Sandbox) userSteps(ctx context.Context, names *users.Names, steps []users.Step) error {
+	err := users.Runner(s.userStep).Run(ctx, names, steps)
 	if s.st != nil && names.Me.User != "" {
 		s.st.defaultUser.Store(&names.Me)
 	}
@@ -65,15 +65,15 @@ func (s *Sandbox) accountSteps(ctx context.Context, names *accounts.Names, steps
 
 // stepError returns err as a userError if a program failed.
 func stepError(err error) error {
-	if f, ok := errors.AsType[*accounts.StepError](err); ok {
+	if f, ok := errors.AsType[*users.StepError](err); ok {
 		return userError{f}
 	}
 	return err
 }
 
-// accountNames returns the known names of the sandbox.
-func (s *Sandbox) accountNames() *accounts.Names {
-	names := &accounts.Names{}
+// userNames returns the known names of the sandbox.
+func (s *Sandbox) userNames() *users.Names {
+	names := &users.Names{}
 	if s.st != nil {
 		if me := s.st.defaultUser.Load(); me != nil {
 			names.Me = *me
@@ -126,11 +126,11 @@ func (s *Sandbox) CreateUser(ctx context.Context, username string) (*User, error
 	}
 	create := fmt.Sprintf("create user %q", username)
 	home := "/home/" + username
-	names := s.accountNames()
-	steps := append(names.Whoami(), accounts.Program(create, "useradd", "-m", "-s", "/bin/bash", username))
-	steps = append(steps, accounts.Chown(accounts.Group, username, home)...)
-	err := s.accountSteps(ctx, names, append(steps, accounts.Chmod("770", home)...))
-	if e, ok := errors.AsType[*accounts.StepError](err); ok && e.Action == create && e.ExitCode == taken {
+	names := s.userNames()
+	steps := append(names.Whoami(), users.Program(create, "useradd", "-m", "-s", "/bin/bash", username))
+	steps = append(steps, users.Chown(users.Group, username, home)...)
+	err := s.userSteps(ctx, names, append(steps, users.Chmod("770", home)...))
+	if e, ok := errors.AsType[*users.StepError](err); ok && e.Action == create && e.ExitCode == taken {
 		return nil, fmt.Errorf("sandbox: %s: %w: user already exists", create, ErrConflict)
 	}
 	if err != nil {
@@ -248,8 +248,8 @@ func (u *User) checkExists(ctx context.Context) error {
 	if u.exists.Load() {
 		return nil
 	}
-	_, err := u.sandbox.accountStep(ctx, fmt.Sprintf("find user %q", u.username), false, "id", "-u", "--", u.username)
-	if _, failed := errors.AsType[*accounts.StepError](err); failed {
+	_, err := u.sandbox.userStep(ctx, fmt.Sprintf("find user %q", u.username), false, "id", "-u", "--", u.username)
+	if _, failed := errors.AsType[*users.StepError](err); failed {
 		return stepError(err)
 	}
 	u.exists.Store(err == nil)
@@ -374,32 +374,32 @@ func (u *User) ownUploads(ctx context.Context, written []tarball.Entry) error {
 	if len(all) == 0 {
 		return nil
 	}
-	names := u.sandbox.accountNames()
-	steps := append(names.PrimaryGroup(u.username), accounts.Chown(accounts.Primary, u.username, files...)...)
+	names := u.sandbox.userNames()
+	steps := append(names.PrimaryGroup(u.username), users.Chown(users.Primary, u.username, files...)...)
 	// Change links themselves, because their targets do not belong to the user.
-	steps = append(steps, accounts.ChownLinks(accounts.Primary, u.username, links...)...)
+	steps = append(steps, users.ChownLinks(users.Primary, u.username, links...)...)
 	for _, dir := range u.ancestors(all) {
 		if !slices.Contains(dirs, dir) {
 			dirs = append(dirs, dir)
 		}
 	}
-	return u.sandbox.accountSteps(ctx, names, append(steps, u.dirSteps(names, dirs)...))
+	return u.sandbox.userSteps(ctx, names, append(steps, u.dirSteps(names, dirs)...))
 }
 
 // ownDirs changes the owner of directories.
 func (u *User) ownDirs(ctx context.Context, dirs []string) error {
-	names := u.sandbox.accountNames()
-	return u.sandbox.accountSteps(ctx, names, u.dirSteps(names, dirs))
+	names := u.sandbox.userNames()
+	return u.sandbox.userSteps(ctx, names, u.dirSteps(names, dirs))
 }
 
 // dirSteps returns the steps that change the owner of directories. The group is the
 // sandbox's, so that the API can still write there.
-func (u *User) dirSteps(names *accounts.Names, dirs []string) []accounts.Step {
+func (u *User) dirSteps(names *users.Names, dirs []string) []users.Step {
 	if len(dirs) == 0 {
 		return nil
 	}
-	steps := append(names.Whoami(), accounts.Chown(accounts.Group, u.username, dirs...)...)
-	return append(steps, accounts.Chmod("770", dirs...)...)
+	steps := append(names.Whoami(), users.Chown(users.Group, u.username, dirs...)...)
+	return append(steps, users.Chmod("770", dirs...)...)
 }
 
 // ancestors returns the directories strictly between the home directory and the
@@ -427,12 +427,12 @@ func (s *Sandbox) CreateGroup(ctx context.Context, groupname string) (sharedDir 
 		return "", err
 	}
 	sharedDir = "/shared/" + groupname
-	names := s.accountNames()
+	names := s.userNames()
 	steps := append(names.Whoami(),
-		accounts.Program(fmt.Sprintf("create group %q", groupname), "groupadd", groupname),
-		accounts.Program("create shared directory "+sharedDir, "mkdir", "-p", sharedDir))
-	steps = append(steps, accounts.Chown(accounts.Mine, groupname, sharedDir)...)
-	if err := s.accountSteps(ctx, names, append(steps, accounts.Chmod("2770", sharedDir)...)); err != nil {
+		users.Program(fmt.Sprintf("create group %q", groupname), "groupadd", groupname),
+		users.Program("create shared directory "+sharedDir, "mkdir", "-p", sharedDir))
+	steps = append(steps, users.Chown(users.Mine, groupname, sharedDir)...)
+	if err := s.userSteps(ctx, names, append(steps, users.Chmod("2770", sharedDir)...)); err != nil {
 		return "", err
 	}
 	return sharedDir, nil
@@ -457,6 +457,6 @@ func (u *User) changeGroup(ctx context.Context, action, groupname, name string, 
 	if err := checkUserName("groupname", groupname); err != nil {
 		return err
 	}
-	_, err := u.sandbox.accountStep(ctx, fmt.Sprintf(action, u.username, groupname), true, name, args...)
+	_, err := u.sandbox.userStep(ctx, fmt.Sprintf(action, u.username, groupname), true, name, args...)
 	return stepError(err)
 }

@@ -15,9 +15,9 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
-	"github.com/go-vercel/sandbox/internal/accounts"
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/oidc"
+	"github.com/go-vercel/sandbox/internal/users"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -167,7 +167,7 @@ func userError(err error, c *call) object {
 			"message": "Failed to create user \"" + name + "\": user already exists",
 		}
 	}
-	e, ok := errors.AsType[*accounts.StepError](err)
+	e, ok := errors.AsType[*users.StepError](err)
 	if !ok {
 		return nil
 	}

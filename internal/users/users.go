@@ -1,7 +1,7 @@
-// Package accounts creates users and groups in a sandbox, and makes users the owners of
+// Package users creates users and groups in a sandbox, and makes users the owners of
 // files. An operation is a list of steps, each of which runs one program. One command runs
 // as many steps as its length allows.
-package accounts
+package users
 
 import (
 	"context"
@@ -23,25 +23,25 @@ type Names struct {
 	Primary string // the group of the user that the steps are about
 }
 
-// Kind is the kind of a step. It says which of Names completes the owner in the arguments
+// kind is the kind of a step. It says which of Names completes the owner in the arguments
 // of the step.
-type Kind string
+type kind string
 
 // The kinds of steps.
 const (
-	whoami Kind = "whoami" // asks who the sandbox's commands run as
-	lookup Kind = "lookup" // asks for the primary group of the user args[0]
+	whoami kind = "whoami" // asks who the sandbox's commands run as
+	lookup kind = "lookup" // asks for the primary group of the user args[0]
 
-	Plain   Kind = "plain"   // runs args unchanged
-	Mine    Kind = "mine"    // runs args; the owner is a group, and gets the sandbox's user before it
-	Group   Kind = "group"   // runs args; the owner is a user, and gets the sandbox's group after it
-	Primary Kind = "primary" // runs args; the owner is a user, and gets the user's own group after it
+	plain   kind = "plain"   // runs args unchanged
+	Mine    kind = "mine"    // runs args; the owner is a group, and gets the sandbox's user before it
+	Group   kind = "group"   // runs args; the owner is a user, and gets the sandbox's group after it
+	Primary kind = "primary" // runs args; the owner is a user, and gets the user's own group after it
 )
 
 // Step is one program of an operation on users or groups. All run as root, except those
 // that ask who the user is.
 type Step struct {
-	kind   Kind
+	kind   kind
 	action string // for errors
 	args   []string
 	owner  int // index of the owner in args
@@ -151,7 +151,7 @@ const maxArguments = 64 << 10
 
 // onPaths returns steps that run args on paths, many paths at a time. If args contain an
 // owner, it is the last of them.
-func onPaths(kind Kind, action string, args, paths []string) []Step {
+func onPaths(kind kind, action string, args, paths []string) []Step {
 	var list []Step
 	for len(paths) > 0 {
 		n, size := 0, 0
@@ -169,23 +169,23 @@ func onPaths(kind Kind, action string, args, paths []string) []Step {
 }
 
 // Chown returns the steps that change the owner of paths.
-func Chown(kind Kind, owner string, paths ...string) []Step {
+func Chown(kind kind, owner string, paths ...string) []Step {
 	return onPaths(kind, "set ownership on ", []string{"chown", owner}, paths)
 }
 
 // ChownLinks is like Chown for symbolic links themselves.
-func ChownLinks(kind Kind, owner string, paths ...string) []Step {
+func ChownLinks(kind kind, owner string, paths ...string) []Step {
 	return onPaths(kind, "set ownership on ", []string{"chown", "-h", owner}, paths)
 }
 
 // Chmod returns the steps that change the permissions of paths.
 func Chmod(mode string, paths ...string) []Step {
-	return onPaths(Plain, "set permissions on ", []string{"chmod", mode}, paths)
+	return onPaths(plain, "set permissions on ", []string{"chmod", mode}, paths)
 }
 
 // Program returns the step that runs a program as root.
 func Program(action string, args ...string) Step {
-	return Step{kind: Plain, action: action, args: args}
+	return Step{kind: plain, action: action, args: args}
 }
 
 // PrimaryGroup returns the step that asks for the user's primary group, or none if the

@@ -13,12 +13,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-vercel/sandbox/internal/accounts"
 	"github.com/go-vercel/sandbox/internal/test/needs"
+	"github.com/go-vercel/sandbox/internal/users"
 )
 
 // localRunner returns a Runner that runs programs on this machine, and counts the runs.
-func localRunner(t *testing.T, runs *int) accounts.Runner {
+func localRunner(t *testing.T, runs *int) users.Runner {
 	needs.Programs(t, "sh", "id")
 	return func(ctx context.Context, action string, _ bool, name string, args ...string) (string, error) {
 		*runs++
@@ -27,7 +27,7 @@ func localRunner(t *testing.T, runs *int) accounts.Runner {
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		err := cmd.Run()
 		if e, ok := errors.AsType[*exec.ExitError](err); ok {
-			return "", &accounts.StepError{Action: action, ExitCode: e.ExitCode(), Stdout: stdout.String(), Stderr: stderr.String()}
+			return "", &users.StepError{Action: action, ExitCode: e.ExitCode(), Stdout: stdout.String(), Stderr: stderr.String()}
 		}
 		return stdout.String(), err
 	}
@@ -50,13 +50,13 @@ func TestSteps(t *testing.T) {
 		needs.Other(t, "needs names of this user and group: %v", err)
 	}
 	runs = 0
-	names := &accounts.Names{}
+	names := &users.Names{}
 	steps := append(names.Whoami(), names.PrimaryGroup("root")...)
-	steps = append(steps, accounts.Program("first", "sh", "-c", "echo fine"), accounts.Program("second", "sh", "-c", "echo said; echo no >&2; exit 3"), accounts.Program("third", "false"))
+	steps = append(steps, users.Program("first", "sh", "-c", "echo fine"), users.Program("second", "sh", "-c", "echo said; echo no >&2; exit 3"), users.Program("third", "false"))
 	err = run.Run(t.Context(), names, steps)
-	failed, ok := errors.AsType[*accounts.StepError](err)
+	failed, ok := errors.AsType[*users.StepError](err)
 	require.True(t, ok, "%v", err)
-	assert.Equal(t, &accounts.StepError{Action: "second", ExitCode: 3, Stdout: "said\n", Stderr: "no\n"}, failed)
+	assert.Equal(t, &users.StepError{Action: "second", ExitCode: 3, Stdout: "said\n", Stderr: "no\n"}, failed)
 	assert.Equal(t, strings.TrimSpace(me), names.Me.User)
 	assert.NotEmpty(t, names.Me.Group)
 	assert.NotEmpty(t, names.Primary)
@@ -73,7 +73,7 @@ func TestLongListsOfPaths(t *testing.T) {
 		paths[i] = "/home/alice/" + strings.Repeat("x", 50)
 	}
 	var all []string
-	run := accounts.Runner(func(_ context.Context, _ string, sudo bool, name string, args ...string) (string, error) {
+	run := users.Runner(func(_ context.Context, _ string, sudo bool, name string, args ...string) (string, error) {
 		assert.Equal(t, "chown", name)
 		assert.True(t, sudo)
 		assert.Less(t, len(strings.Join(args, " ")), 64<<10+100)
@@ -81,8 +81,8 @@ func TestLongListsOfPaths(t *testing.T) {
 		all = append(all, args[1:]...)
 		return "", nil
 	})
-	names := &accounts.Names{Me: accounts.Identity{User: "me", Group: "us"}}
-	require.NoError(t, run.Run(t.Context(), names, accounts.Chown(accounts.Group, "alice", paths...)))
+	names := &users.Names{Me: users.Identity{User: "me", Group: "us"}}
+	require.NoError(t, run.Run(t.Context(), names, users.Chown(users.Group, "alice", paths...)))
 	assert.Equal(t, paths, all)
 }
 
@@ -91,14 +91,14 @@ func TestLongListsOfPaths(t *testing.T) {
 func TestRunWithoutSudo(t *testing.T) {
 	t.Parallel()
 	runs := 0
-	run := accounts.Runner(func(context.Context, string, bool, string, ...string) (string, error) {
+	run := users.Runner(func(context.Context, string, bool, string, ...string) (string, error) {
 		runs++
-		return "", &accounts.StepError{ExitCode: 1, Stderr: "sudo: no\n"}
+		return "", &users.StepError{ExitCode: 1, Stderr: "sudo: no\n"}
 	})
-	err := run.Run(t.Context(), &accounts.Names{}, append((&accounts.Names{}).Whoami(), accounts.Program("create", "useradd", "alice")))
-	failed, ok := errors.AsType[*accounts.StepError](err)
+	err := run.Run(t.Context(), &users.Names{}, append((&users.Names{}).Whoami(), users.Program("create", "useradd", "alice")))
+	failed, ok := errors.AsType[*users.StepError](err)
 	require.True(t, ok, "%v", err)
-	assert.Equal(t, &accounts.StepError{Action: "resolve the default sandbox user", ExitCode: 1, Stderr: "sudo: no\n"}, failed)
+	assert.Equal(t, &users.StepError{Action: "resolve the default sandbox user", ExitCode: 1, Stderr: "sudo: no\n"}, failed)
 	assert.Equal(t, 1, runs)
 }
 
@@ -106,7 +106,7 @@ func TestRunWithoutSudo(t *testing.T) {
 func TestLongListsOfSteps(t *testing.T) {
 	t.Parallel()
 	var steps, sizes []int
-	run := accounts.Runner(func(_ context.Context, _ string, _ bool, _ string, args ...string) (string, error) {
+	run := users.Runner(func(_ context.Context, _ string, _ bool, _ string, args ...string) (string, error) {
 		args = args[7:] // skip -c, the script, sh, root's script and three names
 		n, size := 0, 0
 		for ; len(args) > 0; n++ {
@@ -123,11 +123,11 @@ func TestLongListsOfSteps(t *testing.T) {
 		steps, sizes = append(steps, n), append(sizes, size)
 		return strings.Repeat("\x1e\n", n), nil
 	})
-	var all []accounts.Step
+	var all []users.Step
 	for range 100 {
-		all = append(all, accounts.Program("write", "touch", strings.Repeat("x", 2000)))
+		all = append(all, users.Program("write", "touch", strings.Repeat("x", 2000)))
 	}
-	require.NoError(t, run.Run(t.Context(), &accounts.Names{}, all))
+	require.NoError(t, run.Run(t.Context(), &users.Names{}, all))
 	total := 0
 	for i, n := range steps {
 		total += n
