@@ -190,15 +190,8 @@ func (h *Host) openBackend(opts Options) (err error) {
 		return err
 	}
 	seen := backend.Visible{HomeFolders: opts.HomeFolders}
-	for _, dir := range append(slices.Clone(opts.Hidden), h.dir) {
-		real, err := filepath.Abs(dir) // first: the working directory's own name may have links
-		if err == nil {
-			real, err = filepath.EvalSymlinks(real)
-		}
-		if err != nil {
-			return fmt.Errorf("hiding %s: %w", dir, err)
-		}
-		seen.Hidden = append(seen.Hidden, real)
+	if seen.Hidden, err = realFolders(append(slices.Clone(opts.Hidden), h.dir)); err != nil {
+		return err
 	}
 	if opts.Trusted != nil {
 		if seen.Trusted, err = opts.Trusted(); err != nil {
