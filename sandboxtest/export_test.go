@@ -1,9 +1,6 @@
 package sandboxtest
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // Freeze stops the machine's clock for the server: only Advance moves its time, however
 // slow the machine is.
@@ -16,15 +13,6 @@ func (s *Server) Freeze() {
 
 // Due counts the timers that are due within d.
 func (s *Server) Due(d time.Duration) int { return s.store.Clock.Due(d) }
-
-// Operations returns the operations that have a route.
-func Operations() (names []string) {
-	for _, e := range endpoints {
-		names = append(names, string(e.op))
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
 
 // Tick makes the server's clock advance by d each time it is read.
 func (s *Server) Tick(d time.Duration) {

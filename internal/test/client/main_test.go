@@ -4,7 +4,6 @@ package client_test
 import (
 	"context"
 	"errors"
-	"net/http"
 	"sync"
 	"testing"
 
@@ -123,16 +122,10 @@ func (e *emulator) use(t *testing.T) *sandboxtest.Server {
 	return e.srv
 }
 
-// behind is testkit.Behind with a server that tests share; see shareServer.
+// behind is [testkit.BehindOn] with a server that tests share; see shareServer.
 func behind(t *testing.T, opts sandbox.ClientOptions, create *sandbox.CreateOptions) (*sandboxtest.Server, *testkit.Gateway, *sandbox.Sandbox, *sandbox.Sandbox) {
 	t.Helper()
-	srv := light().use(t)
-	gate := &testkit.Gateway{Next: testkit.Transport(t)}
-	opts.HTTPClient = &http.Client{Transport: gate}
-	sb, err := testkit.Client(t, srv, opts).Create(t.Context(), testkit.Lasting(create))
-	require.NoError(t, err)
-	direct, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Get(t.Context(), sb.Name(), &sandbox.GetOptions{NoResume: true})
-	require.NoError(t, err)
+	srv, gate, sb, direct := testkit.BehindOn(t, light().use(t), opts, create)
 	deleteLast(t, direct)
 	return srv, gate, sb, direct
 }

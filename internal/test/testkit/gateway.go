@@ -67,20 +67,14 @@ func AsPending(resp *http.Response) error {
 	return err
 }
 
-// Behind returns a sandbox whose client uses a gateway, and a handle of the same sandbox
-// whose client does not.
-func Behind(t *testing.T, opts sandbox.ClientOptions, create *sandbox.CreateOptions) (*sandboxtest.Server, *Gateway, *sandbox.Sandbox, *sandbox.Sandbox) {
-	t.Helper()
-	return BehindOn(t, sandboxtest.New(t, nil), opts, create)
-}
-
-// LightBehind is like Behind, but uses [LightServer].
+// LightBehind is [BehindOn] with a [LightServer].
 func LightBehind(t *testing.T, opts sandbox.ClientOptions, create *sandbox.CreateOptions) (*sandboxtest.Server, *Gateway, *sandbox.Sandbox, *sandbox.Sandbox) {
 	t.Helper()
 	return BehindOn(t, LightServer(t), opts, create)
 }
 
-// BehindOn is Behind with the given server, for tests whose rows share one.
+// BehindOn returns a sandbox of srv whose client uses a gateway, and a handle of the same
+// sandbox whose client does not. It is for tests whose rows share an emulator.
 func BehindOn(t *testing.T, srv *sandboxtest.Server, opts sandbox.ClientOptions, create *sandbox.CreateOptions) (*sandboxtest.Server, *Gateway, *sandbox.Sandbox, *sandbox.Sandbox) {
 	t.Helper()
 	gate := &Gateway{Next: Transport(t)}
