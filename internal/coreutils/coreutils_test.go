@@ -139,7 +139,7 @@ func TestFileMode(t *testing.T) {
 		0:      fs.ModeIrregular,
 	} {
 		assert.Equal(t, want, FileMode(raw), "%x", raw)
-		assert.Equal(t, raw&0o7777, PermBits(want))
+		assert.Equal(t, raw&0o7777, permBits(want))
 	}
 }
 
@@ -152,7 +152,7 @@ func FuzzParseStat(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if st.Size < 0 || PermBits(FileMode(st.RawMode)) != st.RawMode&0o7777 {
+		if st.Size < 0 || permBits(FileMode(st.RawMode)) != st.RawMode&0o7777 {
 			t.Fatalf("%q: %+v", s, st)
 		}
 	})

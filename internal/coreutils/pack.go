@@ -25,7 +25,7 @@ const PackScript = packing + ` -cf - . | gzip -1 | base64 -w 8192`
 type PackFault struct {
 	Name string // relative, and as the sandbox says: not to be trusted
 	// Kind says what happened to it.
-	Kind PackKind
+	Kind packKind
 	// Errno is why it is unreadable.
 	Errno syscall.Errno
 	// Zeros is the number of bytes at the file's end in the archive that were never in
@@ -35,12 +35,12 @@ type PackFault struct {
 	Zeros, ReadOnly int64
 }
 
-// PackKind is what happened to a file.
-type PackKind int
+// packKind is what happened to a file.
+type packKind int
 
 // The kinds of faults.
 const (
-	Changed    PackKind = iota // it was written to while it was read
+	Changed    packKind = iota // it was written to while it was read
 	Gone                       // it was removed, and is not in the archive
 	Unreadable                 // it is not in the archive, or only in part
 	Socket                     // it can't be in an archive

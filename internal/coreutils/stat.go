@@ -150,8 +150,8 @@ func FileMode(raw uint32) fs.FileMode {
 	return mode
 }
 
-// PermBits converts the permissions of mode to those of chmod and archives.
-func PermBits(mode fs.FileMode) uint32 {
+// permBits converts the permissions of mode to those of chmod and archives.
+func permBits(mode fs.FileMode) uint32 {
 	bits := uint32(mode.Perm())
 	if mode&fs.ModeSetuid != 0 {
 		bits |= sISUID
@@ -166,4 +166,4 @@ func PermBits(mode fs.FileMode) uint32 {
 }
 
 // Octal returns the permissions of mode as an argument of chmod and mkdir.
-func Octal(mode fs.FileMode) string { return strconv.FormatUint(uint64(PermBits(mode)), 8) }
+func Octal(mode fs.FileMode) string { return strconv.FormatUint(uint64(permBits(mode)), 8) }

@@ -32,7 +32,7 @@ func (h *Host) Login(ctx context.Context, ahead time.Duration, old string) (Logi
 		if sealed, sealErr := h.loginIsSealed(); sealErr != nil {
 			return Login{}, sealErr
 		} else if sealed {
-			return Login{}, ErrSealed
+			return Login{}, errSealed
 		}
 	}
 	if err != nil || good(login) {

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// DefaultProject is the project to use if none is given or linked.
-	DefaultProject = "vercel-sandbox-default-project"
+	// defaultProject is the project to use if none is given or linked.
+	defaultProject = "vercel-sandbox-default-project"
 	// maxTeamPages limits the search for a team.
 	maxTeamPages = 100
 )
@@ -166,20 +166,20 @@ func (h search) team(ctx context.Context) (Inferred, error) {
 // tryTeam ensures that the team has the default project.
 func (h search) tryTeam(ctx context.Context, teamID, slug string) (Inferred, error) {
 	found := Inferred{
-		Scope:    Scope{TeamID: teamID, ProjectID: DefaultProject},
-		TeamSlug: slug, ProjectName: DefaultProject,
+		Scope:    Scope{TeamID: teamID, ProjectID: defaultProject},
+		TeamSlug: slug, ProjectName: defaultProject,
 	}
 	query := teamQuery(teamID)
-	err := h.api(ctx, http.MethodGet, "/v2/projects/"+DefaultProject+query, nil, nil)
+	err := h.api(ctx, http.MethodGet, "/v2/projects/"+defaultProject+query, nil, nil)
 	switch {
 	case status(err) != http.StatusNotFound:
 	case h.Given.ProjectID != "":
 		err = nil // the project is given, so the default one is not needed
 	case h.NoCreate:
-		err = fmt.Errorf("%w: team %s has no %s, and nothing is to be created", ErrNoProject, teamID, DefaultProject)
+		err = fmt.Errorf("%w: team %s has no %s, and nothing is to be created", ErrNoProject, teamID, defaultProject)
 	default:
 		found.Created = true
-		err = h.api(ctx, http.MethodPost, "/v11/projects"+query, map[string]string{"name": DefaultProject}, nil)
+		err = h.api(ctx, http.MethodPost, "/v11/projects"+query, map[string]string{"name": defaultProject}, nil)
 	}
 	if err != nil {
 		return Inferred{}, err

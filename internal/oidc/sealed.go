@@ -17,8 +17,8 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// ErrSealed reports that only the CLI can read its login.
-var ErrSealed error = kind{ErrNothing, "the Vercel CLI keeps its login in the system's keyring, or bound to this device, where only the CLI can use it " +
+// errSealed reports that only the CLI can read its login.
+var errSealed error = kind{ErrNothing, "the Vercel CLI keeps its login in the system's keyring, or bound to this device, where only the CLI can use it " +
 	"(link a project with `vercel link`, so that the CLI can be asked for its token, or set VERCEL_AUTH_TOKEN)"}
 
 // loginIsSealed reports whether only the CLI can use its login, because it is in the

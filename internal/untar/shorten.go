@@ -10,7 +10,7 @@ import (
 	"path"
 )
 
-// Shorten cuts off the end of a file that Extract has made, if the sandbox's tar reports
+// Shorten cuts off the end of a file that unpack has made, if the sandbox's tar reports
 // that it padded the file. length returns the new length for a size. Shorten replaces the
 // file, since it may have other names. It does nothing unless the name is that of a longer
 // regular file that Keep selects.

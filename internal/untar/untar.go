@@ -43,7 +43,7 @@ const (
 	errLink    = unsafeError("it would be written through a symbolic link")
 )
 
-// Options are the options of Extract.
+// Options are the options of [ExtractEncoded].
 type Options struct {
 	// MaxEntries and MaxBytes limit the number of entries and the total size of
 	// the files as announced, including holes. Directories created implicitly
@@ -85,13 +85,13 @@ const (
 	maxDepth = 255
 )
 
-// Extract unpacks the archive read from r into root, which it can't leave.
+// unpack extracts the archive read from r into root, which it can't leave.
 // Existing files are replaced, each when its new content is complete. It stops
 // at the first entry that it refuses; what was unpacked until then remains.
 //
 // Permissions are subject to the umask. Set-id and sticky bits and owners are
 // not restored.
-func Extract(ctx context.Context, r io.Reader, root *os.Root, opts Options) (err error) {
+func unpack(ctx context.Context, r io.Reader, root *os.Root, opts Options) (err error) {
 	x := &extractor{opts: opts, buf: make([]byte, blockSize), zeros: make([]byte, blockSize)}
 	x.openDirs = []openDir{{name: ".", dir: root}}
 	defer func() { err = errors.Join(err, x.close()) }()
@@ -604,12 +604,12 @@ func removeExisting(in *os.Root, base string) error {
 	return nil
 }
 
-// ExtractEncoded is Extract for a compressed archive in base64, as a sandbox sends it. It
+// ExtractEncoded is unpack for a compressed archive in base64, as a sandbox sends it. It
 // reads to the end of the stream, since only then is the archive known to be complete.
 func ExtractEncoded(ctx context.Context, r io.Reader, root *os.Root, opts Options) error {
 	gz, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, r))
 	if err == nil {
-		err = Extract(ctx, gz, root, opts)
+		err = unpack(ctx, gz, root, opts)
 	}
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF

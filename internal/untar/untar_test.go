@@ -74,7 +74,7 @@ func extract(t testing.TB, r io.Reader, opts Options) (in string, err error) {
 	root, err := os.OpenRoot(in)
 	require.NoError(t, err)
 	defer root.Close()
-	err = Extract(t.Context(), r, root, opts)
+	err = unpack(t.Context(), r, root, opts)
 	list, rerr := os.ReadDir(outer)
 	require.NoError(t, rerr)
 	require.Len(t, list, 1, "something was written beside the directory")
@@ -280,7 +280,7 @@ func TestExtractLinksOfTheUser(t *testing.T) {
 		require.NoError(t, os.Symlink("../victim/keep", filepath.Join(in, "file")))
 		root, err := os.OpenRoot(in)
 		require.NoError(t, err)
-		_ = Extract(t.Context(), archive(t, entries...), root, lax)
+		_ = unpack(t.Context(), archive(t, entries...), root, lax)
 		root.Close()
 		list, err := os.ReadDir(victim)
 		require.NoError(t, err)
@@ -347,7 +347,7 @@ func TestExtractCountsEverything(t *testing.T) {
 	assert.ErrorContains(t, err, "more than 1000 bytes")
 }
 
-// TestExtractHeedsTheContext: Extract ends with its context, even within an entry.
+// TestExtractHeedsTheContext: unpack ends with its context, even within an entry.
 func TestExtractHeedsTheContext(t *testing.T) {
 	root, err := os.OpenRoot(t.TempDir())
 	require.NoError(t, err)
@@ -457,7 +457,7 @@ func TestExtractCancelled(t *testing.T) {
 	defer root.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	assert.ErrorIs(t, Extract(ctx, zeros(t, 1<<30), root, lax), context.Canceled)
+	assert.ErrorIs(t, unpack(ctx, zeros(t, 1<<30), root, lax), context.Canceled)
 }
 
 func FuzzName(f *testing.F) {

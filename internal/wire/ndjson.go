@@ -63,7 +63,7 @@ type LineError struct {
 	// NotJSON is set if the line is not JSON, as opposed to JSON of an
 	// unexpected form.
 	NotJSON bool
-	// TooLong is set if the line is longer than MaxLine.
+	// TooLong is set if the line is longer than maxLine.
 	TooLong bool
 	// Excerpt is the start of a line that is not JSON.
 	Excerpt string
@@ -83,9 +83,9 @@ func (e *LineError) Error() string {
 
 func (e *LineError) Unwrap() error { return e.Err }
 
-// MaxLine is the longest line of a log stream. The platform sends output in lines
+// maxLine is the longest line of a log stream. The platform sends output in lines
 // of at most some KiB.
-const MaxLine = 16 << 20
+const maxLine = 16 << 20
 
 // limits bound a decoder's memory.
 type limits struct {
@@ -95,7 +95,7 @@ type limits struct {
 	line   int // the longest line
 }
 
-var defaultLimits = limits{first: 2 << 10, buffer: 64 << 10, keep: 1 << 20, line: MaxLine}
+var defaultLimits = limits{first: 2 << 10, buffer: 64 << 10, keep: 1 << 20, line: maxLine}
 
 // maxExcerpt limits LineError.Excerpt.
 const maxExcerpt = 80
@@ -123,7 +123,7 @@ func (b *buffers) giveBack(keep int) {
 }
 
 // LogDecoder decodes the records of a log stream (application/x-ndjson), of at most
-// MaxLine bytes each. It is not safe for concurrent use.
+// maxLine bytes each. It is not safe for concurrent use.
 //
 // Output is delivered only with its whole line: if a stream breaks, what was
 // delivered is a prefix of the output.

@@ -325,7 +325,7 @@ func TestLogDecoderLongLines(t *testing.T) {
 	for _, test := range rows {
 		t.Run(test.name, func(t *testing.T) {
 			// The line feed counts.
-			units := (MaxLine - len(test.head+test.tail) - 1) / len(test.unit)
+			units := (maxLine - len(test.head+test.tail) - 1) / len(test.unit)
 			after := `{"stream":"stderr","data":"after"}` + "\n"
 			line := func(units int) *LogDecoder {
 				return NewLogDecoder(io.MultiReader(strings.NewReader(test.head), repeat(test.unit, int64(units*len(test.unit))),
@@ -348,7 +348,7 @@ func TestLogDecoderLongLines(t *testing.T) {
 			e, ok := errors.AsType[*LineError](err)
 			require.True(t, ok, "%v", err)
 			assert.True(t, e.TooLong)
-			assert.Len(t, d.buf, MaxLine, "memory")
+			assert.Len(t, d.buf, maxLine, "memory")
 		})
 	}
 }

@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// MaxResponse limits the length of a JSON response, which is held in memory.
-	MaxResponse = 64 << 20
+	// maxResponse limits the length of a JSON response, which is held in memory.
+	maxResponse = 64 << 20
 	// MaxObjects limits the number of objects in a response. Two bytes of JSON can become
 	// an object of about a KiB in memory.
 	MaxObjects = 100_000
 )
 
-// ErrTooLarge reports a JSON response of more than MaxResponse bytes, and
+// ErrTooLarge reports a JSON response of more than maxResponse bytes, and
 // ErrTooMany one of more than MaxObjects objects.
 var (
 	ErrTooLarge = errors.New("the response is larger than 64 MiB")
@@ -52,7 +52,7 @@ func (j *Reader) Read(p []byte) (n int, err error) {
 		j.Size += int64(more)
 		n = j.scan(p[:n+more], err != nil)
 		switch {
-		case j.Size > MaxResponse:
+		case j.Size > maxResponse:
 			err = ErrTooLarge
 		case j.objects > MaxObjects:
 			err = ErrTooMany

@@ -117,7 +117,7 @@ func (b *Box) Restart() error {
 	case b.consumed:
 		return fmt.Errorf("box: restart: %w", backend.ErrStopped)
 	case b.running:
-		return fmt.Errorf("box: restart: %w", ErrRunning)
+		return fmt.Errorf("box: restart: %w", errRunning)
 	}
 	b.startLocked()
 	return nil
@@ -134,7 +134,7 @@ func (b *Box) Freeze() (backend.LayerID, int64, error) {
 	case b.consumed:
 		return "", 0, fmt.Errorf("box: freeze: %w", backend.ErrStopped)
 	case b.running:
-		return "", 0, fmt.Errorf("box: freeze: %w", ErrRunning)
+		return "", 0, fmt.Errorf("box: freeze: %w", errRunning)
 	}
 	dir, size, err := b.machine.Freeze()
 	if err != nil {

@@ -395,8 +395,8 @@ func (h *Host) Close() error {
 var (
 	// ErrUnavailable means that the required mode is not available on this machine.
 	ErrUnavailable = errors.New("mode not available on this machine")
-	// ErrRunning means that the Box has to be stopped first.
-	ErrRunning = errors.New("sandbox is running")
+	// errRunning means that the Box has to be stopped first.
+	errRunning = errors.New("sandbox is running")
 	// ErrNoLayer means that there is no layer with that ID.
 	ErrNoLayer = errors.New("no such layer")
 )

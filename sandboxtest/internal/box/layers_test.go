@@ -95,8 +95,8 @@ func TestBoxStates(t *testing.T) {
 	eachMode(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, backend.Config{})
 		_, _, err := b.Freeze()
-		require.ErrorIs(t, err, ErrRunning)
-		require.ErrorIs(t, b.Restart(), ErrRunning)
+		require.ErrorIs(t, err, errRunning)
+		require.ErrorIs(t, b.Restart(), errRunning)
 		require.NoError(t, b.Stop())
 		require.NoError(t, b.Stop())
 		_, err = b.ReadFile("x", "")

@@ -304,7 +304,7 @@ func (f *Firewall) dial(ctx context.Context, name string, to netip.AddrPort) (ne
 	}
 	err = ErrDenied
 	for _, addr := range preferred(addrs, to.Addr()) {
-		if Special(addr) || contains(p.deny, addr) {
+		if isSpecial(addr) || contains(p.deny, addr) {
 			continue
 		}
 		var conn net.Conn

@@ -318,10 +318,10 @@ func (n *NAT) freePortLocked() uint16 {
 	}
 }
 
-// special is [Special] for the destinations of a sandbox's packets. HostAddr and
+// special is [isSpecial] for the destinations of a sandbox's packets. HostAddr and
 // ResolverAddr, which exist only in the sandbox's network, are not special.
 func special(to netip.AddrPort) bool {
-	return to.Addr() != HostAddr && to.Addr() != ResolverAddr && Special(to.Addr())
+	return to.Addr() != HostAddr && to.Addr() != ResolverAddr && isSpecial(to.Addr())
 }
 
 // dialAddr returns the address that this process connects to for an address in the sandbox's

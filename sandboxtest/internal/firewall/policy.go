@@ -284,7 +284,7 @@ func (m *Matcher) lowered() *Matcher {
 
 // compilePairs converts matchers of keys and values to a function, which returns true if
 // each matcher matches some pair.
-func compilePairs(list []KeyValueMatcher) (func(pairs map[string][]string) bool, error) {
+func compilePairs(list []keyValueMatcher) (func(pairs map[string][]string) bool, error) {
 	type pair struct{ key, value func(string) bool }
 	all := make([]pair, len(list))
 	for i, kv := range list {

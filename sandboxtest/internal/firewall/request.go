@@ -26,11 +26,11 @@ type PolicyRequest struct {
 	AllowedDomains []string        `json:"allowedDomains"`
 	AllowedCIDRs   []string        `json:"allowedCIDRs"`
 	DeniedCIDRs    []string        `json:"deniedCIDRs"`
-	InjectionRules []InjectionRule `json:"injectionRules"`
+	InjectionRules []injectionRule `json:"injectionRules"`
 }
 
-// InjectionRule contains the values of headers. Responses contain only their names.
-type InjectionRule struct {
+// injectionRule contains the values of headers. Responses contain only their names.
+type injectionRule struct {
 	Domain  string            `json:"domain"`
 	Headers map[string]string `json:"headers"`
 	Match   json.RawMessage   `json:"match"`
@@ -43,12 +43,12 @@ type PolicyRule struct {
 		Headers map[string]string `json:"headers"`
 	} `json:"transform"`
 	ForwardURL *string         `json:"forwardURL"`
-	Response   *ResponseParams `json:"response"`
+	Response   *responseParams `json:"response"`
 }
 
-// ResponseParams is the response of a rule in a request. Unlike wire.Response, it is
+// responseParams is the response of a rule in a request. Unlike wire.Response, it is
 // decoded strictly.
-type ResponseParams wire.Response
+type responseParams wire.Response
 
 type (
 	// Matcher matches a text.
@@ -57,8 +57,8 @@ type (
 		StartsWith *string `json:"startsWith"`
 		Regex      *string `json:"regex"`
 	}
-	// KeyValueMatcher matches the key and the value of a pair.
-	KeyValueMatcher struct {
+	// keyValueMatcher matches the key and the value of a pair.
+	keyValueMatcher struct {
 		Key   *Matcher `json:"key"`
 		Value *Matcher `json:"value"`
 	}
@@ -66,7 +66,7 @@ type (
 	RuleMatch struct {
 		Path        *Matcher          `json:"path"`
 		Method      []string          `json:"method"`
-		QueryString []KeyValueMatcher `json:"queryString"`
-		Headers     []KeyValueMatcher `json:"headers"`
+		QueryString []keyValueMatcher `json:"queryString"`
+		Headers     []keyValueMatcher `json:"headers"`
 	}
 )

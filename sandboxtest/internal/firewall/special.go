@@ -19,11 +19,11 @@ var (
 	sixToFour = netip.MustParsePrefix("2002::/16")
 )
 
-// Special reports whether no network policy can allow an address. It is special if it is
+// isSpecial reports whether no network policy can allow an address. It is special if it is
 // one of the machine's own, or a loopback, link-local, multicast or unspecified one, also
 // if an IPv6 address embeds it. A sandbox reaches the machine only at [HostAddr], and its
 // policy decides about that address.
-func Special(addr netip.Addr) bool {
+func isSpecial(addr netip.Addr) bool {
 	if !addr.IsValid() {
 		return true
 	}

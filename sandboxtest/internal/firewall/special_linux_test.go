@@ -28,14 +28,14 @@ func TestSpecialAddresses(t *testing.T) {
 		"0.0.0.0", "0.1.2.3", "127.0.0.1", "127.255.0.1", "169.254.169.254", "224.0.0.1", "239.1.1.1", "240.0.0.1", "255.255.255.255",
 		"::", "::1", "::127.0.0.1", "::ffff:127.0.0.1", "::ffff:0.0.0.0", "64:ff9b::7f00:1", "64:ff9b::169.254.169.254", "2002:7f00:1::", "fe80::1", "fe80::1%lo", "fec0::1", "ff02::1",
 	} {
-		assert.True(t, Special(netip.MustParseAddr(text)), text)
+		assert.True(t, isSpecial(netip.MustParseAddr(text)), text)
 	}
 	for _, addr := range ownAddrs(t) {
-		assert.True(t, Special(addr), addr)
+		assert.True(t, isSpecial(addr), addr)
 	}
-	assert.True(t, Special(netip.Addr{}))
+	assert.True(t, isSpecial(netip.Addr{}))
 	for _, text := range []string{"192.0.2.7", "10.0.2.2", "10.9.8.7", "192.168.250.250", "8.8.8.8", "::ffff:8.8.8.8", "2001:db8::1", "64:ff9b::808:808", "fd12::1"} {
-		assert.False(t, Special(netip.MustParseAddr(text)), text)
+		assert.False(t, isSpecial(netip.MustParseAddr(text)), text)
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
-// Spinner shows that the program is working: an animation at a terminal, one line
+// spinner shows that the program is working: an animation at a terminal, one line
 // elsewhere.
-type Spinner struct {
+type spinner struct {
 	out  *Stream
 	stop chan struct{}
 	done sync.WaitGroup
@@ -20,8 +20,8 @@ type Spinner struct {
 var frames = []string{"⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"}
 
 // Spin starts a spinner. The caller stops it.
-func Spin(out *Stream, text string) *Spinner {
-	s := &Spinner{out: out, stop: make(chan struct{})}
+func Spin(out *Stream, text string) *spinner {
+	s := &spinner{out: out, stop: make(chan struct{})}
 	if !out.Rewrites() {
 		fmt.Fprintf(out, "- %s\n", text)
 		return s
@@ -44,7 +44,7 @@ func Spin(out *Stream, text string) *Spinner {
 }
 
 // Stop removes the spinner. It can be called more than once.
-func (s *Spinner) Stop() {
+func (s *spinner) Stop() {
 	s.once.Do(func() { close(s.stop) })
 	s.done.Wait()
 }

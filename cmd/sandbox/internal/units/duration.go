@@ -26,10 +26,10 @@ var (
 	}
 )
 
-// DurationError reports a text that is not a duration.
-type DurationError struct{ Text string }
+// durationError reports a text that is not a duration.
+type durationError struct{ Text string }
 
-func (e *DurationError) Error() string {
+func (e *durationError) Error() string {
 	return fmt.Sprintf("malformed duration %q; use a number with a unit: 90s, 5m, 1.5h, 1h30m, 7d", e.Text)
 }
 
@@ -40,23 +40,23 @@ func ParseDuration(text string) (time.Duration, error) {
 	if noUnit.MatchString(s) {
 		n, err := strconv.ParseInt(s, 10, 64)
 		if err != nil || n > math.MaxInt64/int64(time.Millisecond) {
-			return 0, &DurationError{text}
+			return 0, &durationError{text}
 		}
 		return time.Duration(n) * time.Millisecond, nil
 	}
 	if !whole.MatchString(s) {
-		return 0, &DurationError{text}
+		return 0, &durationError{text}
 	}
 	var total float64
 	for _, p := range pieces.FindAllStringSubmatch(s, -1) {
 		n, err := strconv.ParseFloat(p[1], 64)
 		if err != nil {
-			return 0, &DurationError{text}
+			return 0, &durationError{text}
 		}
 		total += n * float64(unitSize[unitOf(p[2])])
 	}
 	if total >= math.MaxInt64 {
-		return 0, &DurationError{text}
+		return 0, &durationError{text}
 	}
 	return time.Duration(math.Round(total)), nil
 }

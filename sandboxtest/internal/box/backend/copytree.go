@@ -113,7 +113,7 @@ func copyFile(from, to string, info fs.FileInfo) error {
 	if err != nil {
 		return err
 	}
-	if StoredSize(info) < info.Size() {
+	if storedSize(info) < info.Size() {
 		err = copyData(dst, src, info.Size())
 	} else if _, err = io.CopyN(dst, src, info.Size()); err == io.EOF {
 		err = nil // a program has truncated the file

@@ -20,9 +20,9 @@ func CheckDir(dir, name string) error {
 	case err == nil && info.IsDir():
 		return nil
 	case err == nil, errors.Is(err, syscall.ENOTDIR):
-		return &LaunchError{CodeNotRunnable, fmt.Sprintf("cannot change to directory %s: not a directory", name)}
+		return &LaunchError{codeNotRunnable, fmt.Sprintf("cannot change to directory %s: not a directory", name)}
 	}
-	return &LaunchError{CodeNotRunnable, fmt.Sprintf("cannot change to directory %s: no such directory", name)}
+	return &LaunchError{codeNotRunnable, fmt.Sprintf("cannot change to directory %s: no such directory", name)}
 }
 
 // StartError returns the error that a shell would report.
@@ -33,12 +33,12 @@ func StartError(name string, err error) *LaunchError {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, exec.ErrNotFound), errors.Is(err, syscall.ENOTDIR):
 		return &LaunchError{CodeNotFound, fmt.Sprintf("%s: command not found", name)}
 	case errors.Is(err, fs.ErrPermission):
-		return &LaunchError{CodeNotRunnable, fmt.Sprintf("%s: Permission denied", name)}
+		return &LaunchError{codeNotRunnable, fmt.Sprintf("%s: Permission denied", name)}
 	}
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		err = pe.Err
 	}
-	return &LaunchError{CodeNotRunnable, fmt.Sprintf("%s: cannot execute: %v", name, err)}
+	return &LaunchError{codeNotRunnable, fmt.Sprintf("%s: cannot execute: %v", name, err)}
 }
 
 // Start starts a resolved command. Like a shell, it runs a text file without "#!" as a

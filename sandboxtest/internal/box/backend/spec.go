@@ -46,7 +46,7 @@ type LaunchError struct {
 
 // The exit codes of commands that could not be started.
 const (
-	CodeNotRunnable = 126
+	codeNotRunnable = 126
 	CodeNotFound    = 127
 )
 

@@ -10,8 +10,8 @@ import (
 // IsOurs is always true: temporary directories are in a folder of the user.
 func IsOurs(fs.FileInfo) bool { return true }
 
-// StoredSize returns the length of a file.
-func StoredSize(info fs.FileInfo) int64 { return info.Size() }
+// storedSize returns the length of a file.
+func storedSize(info fs.FileInfo) int64 { return info.Size() }
 
 // hardLinkID returns false: this system does not report hard links.
 func hardLinkID(fs.FileInfo) (fileID, bool) { return fileID{}, false }

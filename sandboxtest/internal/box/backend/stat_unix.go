@@ -17,9 +17,9 @@ func IsOurs(info fs.FileInfo) bool {
 	return ok && int(stat.Uid) == os.Geteuid()
 }
 
-// StoredSize returns the disk space of a file, which is less than its length if the file
+// storedSize returns the disk space of a file, which is less than its length if the file
 // is sparse.
-func StoredSize(info fs.FileInfo) int64 {
+func storedSize(info fs.FileInfo) int64 {
 	const block = 512 // of Blocks, whatever the file system's are
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		return min(info.Size(), int64(stat.Blocks)*block) //nolint:unconvert // other systems have other widths

@@ -76,7 +76,7 @@ func DiskUsage(dir string) (int64, error) {
 			return nil // a last process of the sandbox has just removed it
 		}
 		if err == nil && info.Mode().IsRegular() {
-			size += StoredSize(info)
+			size += storedSize(info)
 		}
 		return err
 	})

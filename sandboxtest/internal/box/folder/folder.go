@@ -22,7 +22,7 @@ import (
 // Backend runs sandboxes in folders.
 type Backend struct {
 	Layers string // the directory of their trees
-	Guest  *Guest // nil where commands have the rights of this process
+	Guest  *guest // nil where commands have the rights of this process
 	reaper backend.Reaper
 }
 
@@ -54,7 +54,7 @@ var prefixes = []string{backend.VercelDir, backend.Home, "/shared", "/tmp"}
 // machine runs host processes in a folder.
 type machine struct {
 	id, dir, root string
-	guest         *Guest
+	guest         *guest
 	reaper        *backend.Reaper
 	leftovers     leftovers
 	mounts        []backend.Mount

@@ -17,24 +17,24 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// Guest is the user nobody. If this process is root, sandboxes in folder mode have a Guest:
-// their commands, and the emulator's own work on their files, have its rights. A nil Guest
+// guest is the user nobody. If this process is root, sandboxes in folder mode have a guest:
+// their commands, and the emulator's own work on their files, have its rights. A nil guest
 // stands for the user of this process.
-type Guest struct{ uid, gid int }
+type guest struct{ uid, gid int }
 
 // HaveGuests says whether a process of root can temporarily act as another user.
 const HaveGuests = true
 
 // NewGuest returns the machine's user nobody, or one with the usual ID of nobody.
-func NewGuest() (*Guest, error) {
-	g := Guest{65534, 65534}
+func NewGuest() (*guest, error) {
+	g := guest{65534, 65534}
 	if u, err := user.Lookup("nobody"); err == nil {
 		uid, err := strconv.Atoi(u.Uid)
 		gid, gerr := strconv.Atoi(u.Gid)
 		if err := errors.Join(err, gerr); err != nil {
 			return nil, err
 		}
-		g = Guest{uid, gid}
+		g = guest{uid, gid}
 	}
 	if g.uid == 0 || g.gid == 0 {
 		return nil, errors.New("the user nobody has the rights of root")
@@ -45,7 +45,7 @@ func NewGuest() (*Guest, error) {
 // Enters checks whether commands of the guest can work in a directory. It checks only once
 // in this process that it can start a command as the guest, because that takes longer than
 // the rest of a host's start.
-func (g *Guest) Enters(dir string) error {
+func (g *guest) Enters(dir string) error {
 	if _, ok := startedGuests.Load(*g); !ok {
 		cmd := exec.Command("/bin/sh", "-c", ":")
 		cmd.Dir = "/"
@@ -70,14 +70,14 @@ func (g *Guest) Enters(dir string) error {
 var startedGuests sync.Map
 
 // setUser makes a command run as the guest.
-func (g *Guest) setUser(cmd *exec.Cmd) {
+func (g *guest) setUser(cmd *exec.Cmd) {
 	if g != nil {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(g.uid), Gid: uint32(g.gid)}
 	}
 }
 
 // do calls f with the guest's rights on files.
-func (g *Guest) do(f func() error) error {
+func (g *guest) do(f func() error) error {
 	if g == nil {
 		return f()
 	}
@@ -103,7 +103,7 @@ func forbidPrivileges() error {
 // giveTree makes the guest the owner of a tree. The guest must not be able to reach the
 // tree yet. It could otherwise put another file in the place of one, and be given that
 // file.
-func (g *Guest) giveTree(tree string) error {
+func (g *guest) giveTree(tree string) error {
 	if g == nil {
 		return nil
 	}
@@ -124,7 +124,7 @@ func (g *Guest) giveTree(tree string) error {
 }
 
 // giveTerminal lets the guest open a terminal by its name.
-func (g *Guest) giveTerminal(t *backend.Terminal) error {
+func (g *guest) giveTerminal(t *backend.Terminal) error {
 	if g == nil {
 		return nil
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 )
 
-// Guest is always nil: commands have the rights of this process.
-type Guest struct{}
+// guest is always nil: commands have the rights of this process.
+type guest struct{}
 
 // HaveGuests says whether a process of root can temporarily act as another user.
 const HaveGuests = false
@@ -26,10 +26,10 @@ func startThread(f func()) {
 func forbidPrivileges() error { return nil }
 
 // NewGuest fails.
-func NewGuest() (*Guest, error) { return nil, errors.ErrUnsupported }
+func NewGuest() (*guest, error) { return nil, errors.ErrUnsupported }
 
-func (*Guest) Enters(string) error                  { return nil }
-func (*Guest) setUser(*exec.Cmd)                    {}
-func (*Guest) do(f func() error) error              { return f() }
-func (*Guest) giveTree(string) error                { return nil }
-func (*Guest) giveTerminal(*backend.Terminal) error { return nil }
+func (*guest) Enters(string) error                  { return nil }
+func (*guest) setUser(*exec.Cmd)                    {}
+func (*guest) do(f func() error) error              { return f() }
+func (*guest) giveTree(string) error                { return nil }
+func (*guest) giveTerminal(*backend.Terminal) error { return nil }
