@@ -1,10 +1,68 @@
 package agent
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 )
+
+type editInput struct {
+	Path location `json:"path" is:"the file"`
+	Old  string   `json:"old_string,omitempty" is:"the text to replace, exactly as it is in the file"`
+	New  string   `json:"new_string,omitempty" is:"what to put in its place; nothing by default"`
+	All  bool     `json:"replace_all,omitempty" is:"whether to replace it wherever it is"`
+}
+
+func editFile(ctx context.Context, c *call, in *editInput) (Result, error) {
+	name, err := c.resolvePath(ctx, in.Path)
+	if err != nil {
+		return Result{}, err
+	}
+	c.state.editing.Lock()
+	defer c.state.editing.Unlock()
+	info, err := c.statReadable(ctx, name)
+	if err != nil {
+		return Result{}, err
+	}
+	if info != nil && info.IsDir() {
+		return Result{}, modelErrorf("%s is a directory.", oneLine(in.Path.given))
+	}
+	data, err := c.readForEdit(ctx, name)
+	if err != nil {
+		return Result{}, err
+	}
+	edited, summary, err := in.apply(string(data))
+	if err != nil {
+		return Result{}, err
+	}
+	if int64(len(edited)) > c.limits().FileBytes {
+		return Result{}, modelErrorf("The file would have %d bytes; at most %d are written.", len(edited), c.limits().FileBytes)
+	}
+	mode := fileMode
+	if info != nil {
+		mode = info.Mode().Perm()
+	}
+	if err := c.writeWhole(ctx, name, strings.NewReader(edited), mode); err != nil {
+		return Result{}, err
+	}
+	return Result{Text: summary + " in " + oneLine(in.Path.given) + "."}, nil
+}
+
+// readForEdit reads a file that is about to be edited.
+func (c *call) readForEdit(ctx context.Context, name string) ([]byte, error) {
+	r, err := c.sb.FS().Open(ctx, name, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	data, err := io.ReadAll(io.LimitReader(r, c.limits().FileBytes+1))
+	if err == nil && int64(len(data)) > c.limits().FileBytes {
+		err = modelErrorf("The file has more than %d bytes: use programs of the sandbox.", c.limits().FileBytes)
+	}
+	return data, err
+}
 
 // apply replaces old_string by new_string in a text. If neither contains a CR, a line end in
 // old_string matches both LF and CR LF, and new_string gets the line ends of the text that it

@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"os"
 	"path"
 	"reflect"
 	"slices"
@@ -16,56 +14,8 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/entry"
-	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/observe"
 )
-
-// Options configure a [Toolset]. The zero value offers every tool except those that
-// need Artifacts, with the default limits.
-type Options struct {
-	Limits Limits
-	// Tools, if not empty, are the names of the only tools that are offered.
-	Tools []string
-	// ReadOnly offers only tools that change nothing and run no program that the model wrote.
-	// Listing and searching files still run programs of the sandbox.
-	ReadOnly bool
-	// Paths, if not empty, are absolute paths of directories in the sandbox. Tools for
-	// files refuse paths outside of them, even through a symbolic link. Paths does not
-	// restrict commands: leave out bash, start_command and python, or set ReadOnly. A
-	// process that replaces links during a call can circumvent the check.
-	Paths []string
-	// Artifacts is a folder of this machine. The tools save_artifact and load_artifact
-	// copy files between it and the sandbox. The model can read everything in the folder
-	// except .git, and nothing else. It can replace everything except files that make Git
-	// or an editor run something: files named HEAD, files next to one, .vscode and the
-	// like. The caller closes it after the Toolset.
-	Artifacts *os.Root
-	// Environment is the beginning of the Instructions. It tells the model what kind of
-	// machine its tools work on. Empty means an isolated Linux machine.
-	Environment string
-	// KeepRunning keeps the sandboxes that calls have used running until Close, as long as
-	// the plan allows. By default a call keeps its sandbox running until the call's end
-	// and [ConversationsOptions].Idle (or five minutes) longer. If less than that plus a
-	// minute remains, the call extends the session, with one request.
-	KeepRunning bool
-
-	// Create, if not nil, is called by create_sandbox of [ForProject] with the options
-	// of a sandbox that the model asks for, and may change them: set the image, the size or
-	// the network policy, or add tags. The model reads an error from [Refuse].
-	Create func(ctx context.Context, opts *sandbox.CreateOptions) error
-	// Before, if not nil, is called before each call, and may wait for a person's
-	// answer. If it returns nil, the call is made. The model reads an error from [Refuse];
-	// any other error is for the program. [Call].Program contains everything that
-	// decides what runs. If a path is relative, the Toolset looks the sandbox up before it
-	// calls Before, because it needs the working directory.
-	Before func(ctx context.Context, call Call) error
-	// OnOutput, if not nil, receives the output of bash as it arrives. The output is not
-	// filtered and may contain terminal escapes. data is valid until OnOutput returns.
-	OnOutput func(call Call, data []byte)
-	// OnError, if not nil, is called with each error that [Toolset.Call] returns. It is
-	// for programs that use the Toolset through an adapter.
-	OnError func(call Call, err error)
-}
 
 // Call is a call of a tool.
 type Call struct {
@@ -84,38 +34,6 @@ type Call struct {
 	ReadOnly bool
 }
 
-// Program is everything in a call that decides what runs in the sandbox. A policy should
-// compare all of it, with [Program.Equal]: an environment variable alone can make bash,
-// make, git and most interpreters run other code.
-type Program struct {
-	// Name is "bash" or "python3". It is empty for write_input, which writes to the
-	// running command CommandID.
-	Name      string
-	CommandID string
-	// Args are the arguments: "-c" and the command line for bash, none for python3.
-	Args []string
-	// Dir is the directory that it starts in, absolute and clean. Empty means the
-	// sandbox's working directory.
-	Dir string
-	// Env are the variables that are added to those of the sandbox, or nil.
-	Env sandbox.Env
-	// Stdin is what is written to the standard input: the code of python, or the
-	// text of write_input.
-	Stdin string
-	// StdinOpen reports that write_input can write more to the standard input.
-	StdinOpen bool
-}
-
-// CommandLine returns the Program of a call of bash or start_command that has a command
-// line and no other argument.
-func CommandLine(line string) Program { return Program{Name: "bash", Args: []string{"-c", line}} }
-
-// Format writes the program without the values of its variables.
-func (p Program) Format(f fmt.State, verb rune) { redact.Struct(f, verb, p) }
-
-// Equal reports whether all fields of two programs are equal.
-func (p Program) Equal(other Program) bool { return reflect.DeepEqual(p, other) }
-
 // Paths returns the paths in the arguments, absolute and clean: the file or directory
 // of a tool for files, and the directory that a command starts in, if it is given.
 // Links are not followed: see [Options].Paths for that.
@@ -129,16 +47,6 @@ func (c Call) Paths() []string {
 		}
 	}
 	return list
-}
-
-// Tool describes a tool to a model.
-type Tool struct {
-	Name, Description string
-	// InputSchema is the JSON Schema of the arguments, an object.
-	InputSchema json.RawMessage
-	// ReadOnly reports whether the tool changes nothing, and Destructive whether
-	// it may change or remove what exists.
-	ReadOnly, Destructive bool
 }
 
 // Result is what a model gets for a call.
@@ -199,15 +107,6 @@ func (b *sandboxState) setCwd(sb *sandbox.Sandbox) {
 	b.cwd = sb.Cwd()
 }
 
-// tool is a tool with its implementation.
-type tool struct {
-	Tool
-	input        reflect.Type
-	run          func(ctx context.Context, c *call) (Result, error)
-	findsSandbox bool // it finds its sandbox itself, or needs none
-	quick        bool // Limits.Timeout also limits the tool
-}
-
 // call is a call in progress.
 type call struct {
 	Call
@@ -223,21 +122,6 @@ type call struct {
 
 // limits returns the toolset's limits.
 func (c *call) limits() *Limits { return &c.t.opts.Limits }
-
-// newTool returns a tool that calls a function. The function's last parameter is a struct with
-// the arguments of the tool.
-func newTool[In any](name, description string, run func(context.Context, *call, *In) (Result, error)) *tool {
-	in := reflect.TypeFor[In]()
-	return &tool{
-		Tool: Tool{Name: name, Description: description, InputSchema: schema(in)}, input: in,
-		run: func(ctx context.Context, c *call) (Result, error) { return run(ctx, c, c.input.(*In)) },
-	}
-}
-
-func (t *tool) asReadOnly() *tool       { t.ReadOnly = true; return t }
-func (t *tool) asDestructive() *tool    { t.Destructive = true; return t }
-func (t *tool) asFindingSandbox() *tool { t.findsSandbox = true; return t }
-func (t *tool) asQuick() *tool          { t.quick = true; return t }
 
 // New returns tools that work on a sandbox. They never delete it. A nil opts means the
 // defaults. If the options are invalid, every call does nothing and returns an error that
