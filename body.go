@@ -120,7 +120,7 @@ func (o *UpdateOptions) body() (body, error) {
 	add(s, "Mounts", "mounts", o.Mounts, mountsToWire)
 	add(s, "NetworkID", "networkId", o.NetworkID, networkToWire)
 	add(s, "SnapshotExpiration", "snapshotExpiration", o.SnapshotExpiration, snapshotExpirationToWire)
-	add(s, "KeepLastSnapshots", "keepLastSnapshots", o.KeepLastSnapshots, newRetentionToWire)
+	add(s, "KeepLastSnapshots", "keepLastSnapshots", o.KeepLastSnapshots, retentionUpdateToWire)
 	add(s, "CurrentSnapshotID", "currentSnapshotId", o.CurrentSnapshotID, plain)
 	return s.finish(o.Extra)
 }

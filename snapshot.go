@@ -368,9 +368,9 @@ func retentionToWire(field string, k *KeepLastSnapshots) (*wire.KeepLastSnapshot
 	return k.toWire(), checkRetention(field, k)
 }
 
-// newRetentionToWire returns the policy for an update: null for the zero value, which
+// retentionUpdateToWire returns the policy for an update: null for the zero value, which
 // removes it.
-func newRetentionToWire(field string, k *KeepLastSnapshots) (any, error) {
+func retentionUpdateToWire(field string, k *KeepLastSnapshots) (any, error) {
 	if *k == (KeepLastSnapshots{}) {
 		return nil, nil
 	}

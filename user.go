@@ -342,6 +342,8 @@ func (u *User) names() (sandbox, session string) {
 	return u.sandbox.names()
 }
 
+// uploadTarGz uploads an archive whose relative names start in the home. The files belong to the
+// image's user; ownUploads changes their owner.
 func (u *User) uploadTarGz(ctx context.Context, open func(cwd string) (io.ReadCloser, error)) (int64, error) {
 	return u.sandbox.uploadTarGz(ctx, func(string) (io.ReadCloser, error) { return open(u.home) })
 }

@@ -21,8 +21,8 @@ const (
 	maxRefreshPause = time.Minute
 )
 
-// errUnusableGrant reports that a provider returned credentials that are expired or refused.
-var errUnusableGrant = errors.New("the credentials given have already expired, or are those that the API refused")
+// errUnusableCredentials reports that a provider returned credentials that are expired or refused.
+var errUnusableCredentials = errors.New("the credentials given have already expired, or are those that the API refused")
 
 // Cache returns a provider that caches the credentials of p. It calls p only if
 // there is no token, or the token expires within five minutes (by its own
@@ -39,7 +39,7 @@ var errUnusableGrant = errors.New("the credentials given have already expired, o
 // p does not see the values of a caller's context (such as [ContextWithToken]),
 // which must not affect the credentials of others.
 func Cache(p Provider, ttl time.Duration) Refresher {
-	fetch := func(ctx context.Context, old grant) (grant, error) {
+	fetch := func(ctx context.Context, old cachedCredentials) (cachedCredentials, error) {
 		var c Credentials
 		var err error
 		if r, ok := p.(Refresher); ok && old.Token != "" {
@@ -51,21 +51,23 @@ func Cache(p Provider, ttl time.Duration) Refresher {
 			err = c.Validate()
 		}
 		if err != nil {
-			return grant{}, err
+			return cachedCredentials{}, err
 		}
 		expiry, ok := oidc.Expiry(c.Token)
-		g := newGrant(c, expiry)
+		g := newCachedCredentials(c, expiry)
 		if !ok && ttl > 0 {
 			g.refreshAt = time.Now().Add(ttl)
 		}
 		return g, nil
 	}
-	return &cachedProvider{redact.Hide(newGrantCache(grant{}, fetch, func(err error) bool {
+	return &cachedProvider{redact.Hide(newCredentialCache(cachedCredentials{}, fetch, func(err error) bool {
 		return !errors.Is(err, ErrNoCredentials)
 	}))}
 }
 
-type cachedProvider struct{ cache redact.Hidden[grantCache] }
+type cachedProvider struct {
+	cache redact.Hidden[credentialCache]
+}
 
 func (p *cachedProvider) Credentials(ctx context.Context) (Credentials, error) {
 	return p.cache().get(ctx, "")
@@ -75,8 +77,8 @@ func (p *cachedProvider) Refresh(ctx context.Context, stale Credentials) (Creden
 	return p.cache().get(ctx, stale.Token)
 }
 
-// grant is credentials with their expiry.
-type grant struct {
+// cachedCredentials are credentials with their expiry.
+type cachedCredentials struct {
 	Credentials
 	// expiry is zero when the token does not expire.
 	expiry time.Time
@@ -84,34 +86,34 @@ type grant struct {
 	refreshAt time.Time
 }
 
-func newGrant(c Credentials, expiry time.Time) grant {
-	g := grant{Credentials: c, expiry: expiry}
+func newCachedCredentials(c Credentials, expiry time.Time) cachedCredentials {
+	g := cachedCredentials{Credentials: c, expiry: expiry}
 	if !expiry.IsZero() {
 		g.refreshAt = expiry.Add(-refreshAhead)
 	}
 	return g
 }
 
-func (g grant) usable(now time.Time) bool {
+func (g cachedCredentials) usable(now time.Time) bool {
 	return g.Token != "" && !oidc.Expired(g.expiry, now)
 }
 
-func (g grant) fresh(now time.Time) bool {
+func (g cachedCredentials) fresh(now time.Time) bool {
 	return g.usable(now) && !oidc.Expired(g.refreshAt, now)
 }
 
-// grantCache holds one grant and replaces it in time, with one fetch at a time.
-type grantCache struct {
-	// fetch returns a grant to replace old, which is zero if there is none. It
-	// may return a grant along with an error: the grant can be used for now,
-	// and the error says why it was not replaced.
-	fetch func(ctx context.Context, old grant) (grant, error)
+// credentialCache holds credentials and replaces them in time, with one fetch at a time.
+type credentialCache struct {
+	// fetch returns credentials to replace old, which is zero if there are none. It
+	// may return credentials along with an error: they can be used for now, and
+	// the error says why they were not replaced.
+	fetch func(ctx context.Context, old cachedCredentials) (cachedCredentials, error)
 	// pausesAfter reports whether fetch must not be called for a while after an
 	// error.
 	pausesAfter func(error) bool
 
 	mu       sync.Mutex
-	current  grant
+	current  cachedCredentials
 	flight   *inFlight // nil if nothing is being fetched
 	failures int
 	err      error     // of the last fetch, until pauseEnd
@@ -124,15 +126,15 @@ type inFlight struct {
 	err  error // set before done is closed
 }
 
-func newGrantCache(
-	seed grant, fetch func(context.Context, grant) (grant, error), pausesAfter func(error) bool,
-) *grantCache {
-	return &grantCache{current: seed, fetch: fetch, pausesAfter: pausesAfter}
+func newCredentialCache(
+	seed cachedCredentials, fetch func(context.Context, cachedCredentials) (cachedCredentials, error), pausesAfter func(error) bool,
+) *credentialCache {
+	return &credentialCache{current: seed, fetch: fetch, pausesAfter: pausesAfter}
 }
 
 // get returns credentials that have not expired. refused is a token that the API
 // has rejected, which get does not return.
-func (c *grantCache) get(ctx context.Context, refused string) (Credentials, error) {
+func (c *credentialCache) get(ctx context.Context, refused string) (Credentials, error) {
 	var lastErr error
 	// The first fetch may return a token that expires soon, such as a stored one.
 	// The second fetch replaces it.
@@ -157,14 +159,14 @@ func (c *grantCache) get(ctx context.Context, refused string) (Credentials, erro
 		return c.current.Credentials, nil
 	}
 	if lastErr == nil {
-		lastErr = errUnusableGrant
+		lastErr = errUnusableCredentials
 	}
 	return Credentials{}, lastErr
 }
 
 // startFetch returns credentials if they are available. Otherwise it returns the fetch in
 // progress, or starts one.
-func (c *grantCache) startFetch(refused string) (Credentials, *inFlight, error) {
+func (c *credentialCache) startFetch(refused string) (Credentials, *inFlight, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -186,10 +188,10 @@ func (c *grantCache) startFetch(refused string) (Credentials, *inFlight, error) 
 	return Credentials{}, flight, nil
 }
 
-// run fetches a grant. It does not use a caller's context: a caller that gives
+// run fetches credentials. It does not use a caller's context: a caller that gives
 // up must not affect the others, and a refresh token that was used must not be
 // lost.
-func (c *grantCache) run(flight *inFlight, old grant) {
+func (c *credentialCache) run(flight *inFlight, old cachedCredentials) {
 	ctx, cancel := context.WithTimeout(context.Background(), refreshTimeout)
 	defer cancel()
 	got, err := c.fetch(ctx, old)

@@ -59,7 +59,7 @@ type projectProvider struct {
 	opts   *Options
 	host   *oidc.Host
 	source tokenSource
-	cache  redact.Hidden[grantCache]
+	cache  redact.Hidden[credentialCache]
 
 	mu    sync.Mutex
 	scope oidc.Scope // zero before it is found
@@ -67,7 +67,7 @@ type projectProvider struct {
 
 func newProjectProvider(opts *Options, host *oidc.Host, s tokenSource) *projectProvider {
 	p := &projectProvider{opts: opts, host: host, source: s}
-	p.cache = redact.Hide(newGrantCache(grant{}, p.fetch, isRemoteError))
+	p.cache = redact.Hide(newCredentialCache(cachedCredentials{}, p.fetch, isRemoteError))
 	return p
 }
 
@@ -87,21 +87,21 @@ func (p *projectProvider) get(ctx context.Context, refused string) (Credentials,
 	return c, err
 }
 
-func (p *projectProvider) fetch(ctx context.Context, old grant) (grant, error) {
+func (p *projectProvider) fetch(ctx context.Context, old cachedCredentials) (cachedCredentials, error) {
 	var ahead time.Duration
 	if old.Token != "" {
 		ahead = refreshAhead
 	}
 	login, err := p.source.login(ctx, ahead, old.Token)
 	if login.Token == "" {
-		return grant{}, err
+		return cachedCredentials{}, err
 	}
 	scope, scopeErr := p.findScope(ctx, login.Token)
 	if scopeErr != nil {
-		return grant{}, scopeErr
+		return cachedCredentials{}, scopeErr
 	}
 	c := Credentials{Token: login.Token, TeamID: scope.TeamID, ProjectID: scope.ProjectID, fromLogin: p.source.fromLogin}
-	return newGrant(c, login.Expiry), err
+	return newCachedCredentials(c, login.Expiry), err
 }
 
 // findScope finds the project once. The cache calls it from one goroutine at a

@@ -49,7 +49,7 @@ type oidcState struct {
 	mu sync.Mutex
 	// source is the environment's token for which cache was created.
 	source string
-	cache  *grantCache
+	cache  *credentialCache
 }
 
 func newOIDC(opts *Options) *oidcTokens {
@@ -71,11 +71,11 @@ func (p *oidcTokens) get(ctx context.Context, refused string) (Credentials, erro
 			return Credentials{}, p.oidcError(fmt.Errorf("the token of the request: %w", err))
 		}
 		if !oidc.Expired(claims.Expiry, time.Now()) {
-			return oidcGrant(token, claims).Credentials, nil
+			return oidcCredentials(token, claims).Credentials, nil
 		}
 	}
 	name, token, err := p.envToken()
-	var cache *grantCache
+	var cache *credentialCache
 	if err == nil {
 		cache, err = p.cacheFor(token)
 	}
@@ -100,28 +100,30 @@ func (p *oidcTokens) envToken() (name, token string, err error) {
 }
 
 // cacheFor returns the cache for a token of the environment.
-func (p *oidcTokens) cacheFor(source string) (*grantCache, error) {
+func (p *oidcTokens) cacheFor(source string) (*credentialCache, error) {
 	s := p.state()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cache != nil && s.source == source {
 		return s.cache, nil
 	}
-	var seed grant
+	var seed cachedCredentials
 	if source != "" {
 		claims, err := oidc.ParseClaims(source)
 		if err != nil {
 			return nil, err
 		}
-		seed = oidcGrant(source, claims)
+		seed = oidcCredentials(source, claims)
 	}
 	// Use only the project of an expired token.
 	var hint oidc.Scope
 	if seed.Token != "" && !seed.usable(time.Now()) {
-		hint, seed = oidc.Scope{TeamID: seed.TeamID, ProjectID: seed.ProjectID}, grant{}
+		hint, seed = oidc.Scope{TeamID: seed.TeamID, ProjectID: seed.ProjectID}, cachedCredentials{}
 	}
-	fetch := func(ctx context.Context, old grant) (grant, error) { return p.fetch(ctx, old, hint) }
-	s.source, s.cache = source, newGrantCache(seed, fetch, isRemoteError)
+	fetch := func(ctx context.Context, old cachedCredentials) (cachedCredentials, error) {
+		return p.fetch(ctx, old, hint)
+	}
+	s.source, s.cache = source, newCredentialCache(seed, fetch, isRemoteError)
 	return s.cache, nil
 }
 
@@ -132,7 +134,7 @@ func isRemoteError(err error) bool {
 	return remote || errors.Is(err, context.DeadlineExceeded)
 }
 
-func (p *oidcTokens) fetch(ctx context.Context, old grant, hint oidc.Scope) (grant, error) {
+func (p *oidcTokens) fetch(ctx context.Context, old cachedCredentials, hint oidc.Scope) (cachedCredentials, error) {
 	scope := oidc.Scope{TeamID: old.TeamID, ProjectID: old.ProjectID}
 	var ahead time.Duration
 	if old.Token != "" {
@@ -140,14 +142,14 @@ func (p *oidcTokens) fetch(ctx context.Context, old grant, hint oidc.Scope) (gra
 	} else {
 		var err error
 		if scope, err = p.scope(hint); err != nil {
-			return grant{}, err
+			return cachedCredentials{}, err
 		}
 	}
 	token, err := p.host.ProjectToken(ctx, scope, ahead, old.Token)
 	if token.Token == "" {
-		return grant{}, err
+		return cachedCredentials{}, err
 	}
-	got := oidcGrant(token.Token, token.Claims)
+	got := oidcCredentials(token.Token, token.Claims)
 	got.fromLogin = true
 	return got, err
 }
@@ -186,6 +188,6 @@ func (p *oidcTokens) oidcError(err error) error {
 	return &OIDCError{OnVercel: p.opts.env(envOnVercel) != "", Err: err}
 }
 
-func oidcGrant(token string, claims oidc.Claims) grant {
-	return newGrant(Credentials{Token: token, TeamID: claims.TeamID, ProjectID: claims.ProjectID}, claims.Expiry)
+func oidcCredentials(token string, claims oidc.Claims) cachedCredentials {
+	return newCachedCredentials(Credentials{Token: token, TeamID: claims.TeamID, ProjectID: claims.ProjectID}, claims.Expiry)
 }

@@ -47,7 +47,7 @@ func TestLinksOfOthers(t *testing.T) {
 	_, err = h.Link()
 	assert.ErrorIs(t, err, oidc.ErrNotLinked, "another user owns the folder and can replace the file")
 
-	// Another user's symbolic links to a folder and a file of this user.
+	// Another user's symbolic links to this user's folder and file are refused.
 	require.NoError(t, os.Chown(link, 0, 0))
 	mine := filepath.Join(t.TempDir(), ".vercel")
 	require.NoError(t, os.Rename(link, mine))
@@ -66,7 +66,7 @@ func TestLinksOfOthers(t *testing.T) {
 	require.NoError(t, os.Remove(file))
 	require.NoError(t, os.Rename(filepath.Join(mine, "project.json"), file))
 
-	// Another user's folder that this user entered on purpose.
+	// Another user's folder is trusted if it is the working directory.
 	require.NoError(t, os.Chown(file, nobody, nobody))
 	require.NoError(t, os.Chown(work, nobody, nobody))
 	_, err = h.Link()

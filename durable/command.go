@@ -113,10 +113,10 @@ func (s *Sandbox) Run(ctx workflow.Context, name string, args []string, o *RunOp
 	return s.Wait(ctx, cmd)
 }
 
-// Start starts a command, at most once. If no machine runs, it starts one. An error means
-// that the command did not and will not run. If it matches [ErrReset] or [ErrRewound], the
-// sandbox has lost something before: see [Sandbox.OnLoss]. A second call of Start then runs
-// the command.
+// Start starts a command, at most once. If no machine runs, it starts one. If Start returns
+// an error, this call did not run the command and will not. If the error matches [ErrReset]
+// or [ErrRewound], the sandbox lost something earlier (see [Sandbox.OnLoss]); call Start
+// again to run the command.
 func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *RunOptions) (*Command, error) {
 	if err := s.check(ctx); err != nil {
 		return nil, err

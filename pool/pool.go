@@ -93,7 +93,7 @@ type Pool struct {
 	taking       int       // sandboxes that Take is claiming or creating
 	retryAt      time.Time // earliest creation after a failure
 	failures     int       // consecutive
-	ready        []*member
+	ready        []*readySandbox
 	claiming     map[string]bool             // names of sandboxes that Take is claiming
 	extended     map[string]*sandbox.Sandbox // sandboxes that the pool keeps running, by name
 	taken        map[string]bool             // names of sandboxes not yet returned, deleted or kept
@@ -102,8 +102,8 @@ type Pool struct {
 	suspects     map[string]bool             // names of running sandboxes that must not be adopted
 }
 
-// member is a ready sandbox. sb is nil for a stopped one that was found in a listing.
-type member struct {
+// readySandbox is a ready sandbox. sb is nil for a stopped one that was found in a listing.
+type readySandbox struct {
 	name    string
 	created time.Time
 	sb      *sandbox.Sandbox
@@ -156,7 +156,7 @@ func (p *Pool) Close(ctx context.Context) error {
 		return nil
 	}
 	errs := make([]error, len(ready))
-	forEach(ready, func(i int, m *member) { _, errs[i] = p.deleteUnclaimed(ctx, m, "the pool is closed") })
+	forEach(ready, func(i int, m *readySandbox) { _, errs[i] = p.deleteUnclaimed(ctx, m, "the pool is closed") })
 	return errors.Join(errs...)
 }
 
@@ -180,7 +180,7 @@ func (p *Pool) Drain(ctx context.Context) error {
 		}
 		var kept atomic.Bool
 		forEach(infos, func(_ int, info sandbox.Info) {
-			m := &member{name: info.Name, created: info.CreatedAt}
+			m := &readySandbox{name: info.Name, created: info.CreatedAt}
 			if isRunning(info.Status) {
 				m.sb, _ = p.client.Get(ctx, info.Name, &sandbox.GetOptions{NoResume: true})
 			}

@@ -85,7 +85,7 @@ func (p *Pool) take(ctx context.Context) (sb *sandbox.Sandbox, ready bool, err e
 
 // reserve removes a sandbox from the ready ones and returns it. It returns nil if the
 // caller has to create one.
-func (p *Pool) reserve(ctx context.Context) (*member, error) {
+func (p *Pool) reserve(ctx context.Context) (*readySandbox, error) {
 	for first := true; ; first = false {
 		p.mu.Lock()
 		if p.closed {
@@ -149,7 +149,7 @@ func (p *Pool) wakeWaiters() {
 
 // claim takes a ready sandbox. It returns nil if the sandbox was taken or is unusable,
 // and an error if ctx has ended.
-func (p *Pool) claim(ctx context.Context, m *member) (*sandbox.Sandbox, error) {
+func (p *Pool) claim(ctx context.Context, m *readySandbox) (*sandbox.Sandbox, error) {
 	sb, err := m.sb, error(nil)
 	if p.opts.Stopped {
 		sb, err = p.client.Get(ctx, m.name, nil) // resumes it

@@ -95,7 +95,7 @@ func (p *Pool) makeAvailable(ctx context.Context, sb *sandbox.Sandbox) error {
 	closed := p.closed && !p.opts.Stopped
 	delete(p.suspects, sb.Name())
 	if !closed {
-		m := &member{sb.Name(), sb.Info().CreatedAt, sb}
+		m := &readySandbox{sb.Name(), sb.Info().CreatedAt, sb}
 		if p.opts.Stopped {
 			m.sb = nil // another process may start it
 		}
@@ -130,14 +130,14 @@ func (p *Pool) extendAll() {
 		ctx, cancel := context.WithTimeout(p.ctx, p.opts.Lease/4)
 		defer cancel()
 		err := sb.EnsureTimeLeft(ctx, p.opts.Lease*5/8, p.opts.Lease)
-		p.recordExtension(sb, err)
+		p.updateAfterExtension(sb, err)
 	})
 }
 
-// recordExtension updates the pool after an attempt to extend sb, which returned err. A
+// updateAfterExtension updates the pool after an attempt to extend sb, which returned err. A
 // sandbox that has stopped no longer counts toward Max. It counts again once its holder
 // has started it again.
-func (p *Pool) recordExtension(sb *sandbox.Sandbox, err error) {
+func (p *Pool) updateAfterExtension(sb *sandbox.Sandbox, err error) {
 	stopped := isGone(err) || err == nil && timeLeft(sb) == 0
 	name := sb.Name()
 	p.mu.Lock()
@@ -147,7 +147,7 @@ func (p *Pool) recordExtension(sb *sandbox.Sandbox, err error) {
 		delete(p.extended, name)
 		fallthrough
 	case stopped:
-		p.ready = slices.DeleteFunc(p.ready, func(m *member) bool { return m.sb == sb })
+		p.ready = slices.DeleteFunc(p.ready, func(m *readySandbox) bool { return m.sb == sb })
 		if p.taken[name] {
 			p.lost[name] = true
 		}
@@ -196,7 +196,7 @@ func (p *Pool) sweep() {
 		adopt, abandoned := p.classify(infos)
 		forEach(adopt, func(_ int, info sandbox.Info) { p.adopt(p.ctx, info) })
 		forEach(abandoned, func(_ int, info sandbox.Info) {
-			if _, err := p.deleteUnclaimed(p.ctx, &member{name: info.Name, created: info.CreatedAt}, "abandoned"); err != nil && p.ctx.Err() == nil {
+			if _, err := p.deleteUnclaimed(p.ctx, &readySandbox{name: info.Name, created: info.CreatedAt}, "abandoned"); err != nil && p.ctx.Err() == nil {
 				p.event("could not be deleted", info.Name, err)
 			}
 		})
@@ -213,7 +213,7 @@ func (p *Pool) classify(infos []sandbox.Info) (adopt, abandoned []sandbox.Info) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	listed := map[string]bool{}
-	var stopped []*member
+	var stopped []*readySandbox
 	for _, info := range infos {
 		listed[info.Name] = true
 		suspect := p.suspects[info.Name]
@@ -230,7 +230,7 @@ func (p *Pool) classify(infos []sandbox.Info) (adopt, abandoned []sandbox.Info) 
 			p.opts.Stopped && other && info.CreatedAt.Before(p.firstCreated): // a younger one belongs to a newer deployment
 			abandoned = append(abandoned, info)
 		case p.opts.Stopped && !other && age < p.opts.MaxAge:
-			stopped = append(stopped, &member{name: info.Name, created: info.CreatedAt})
+			stopped = append(stopped, &readySandbox{name: info.Name, created: info.CreatedAt})
 		}
 	}
 	for name := range p.suspects {
@@ -262,7 +262,7 @@ func (p *Pool) adopt(ctx context.Context, info sandbox.Info) {
 	}
 	p.mu.Lock()
 	if !p.closed {
-		p.ready = append(p.ready, &member{info.Name, info.CreatedAt, sb})
+		p.ready = append(p.ready, &readySandbox{info.Name, info.CreatedAt, sb})
 		p.extended[info.Name] = sb
 	}
 	p.mu.Unlock()
@@ -272,7 +272,7 @@ func (p *Pool) adopt(ctx context.Context, info sandbox.Info) {
 // deleteUnclaimed deletes a sandbox that is not taken, and reports whether it is gone.
 // It claims a running sandbox, for which m.sb is set, before deleting it. Without m.sb it
 // deletes the sandbox only if it is not running.
-func (p *Pool) deleteUnclaimed(ctx context.Context, m *member, why string) (deleted bool, err error) {
+func (p *Pool) deleteUnclaimed(ctx context.Context, m *readySandbox, why string) (deleted bool, err error) {
 	sb := m.sb
 	if sb != nil {
 		if state, err := p.claimMark(ctx, sb); err == nil && state == notClaimed {

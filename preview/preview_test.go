@@ -305,8 +305,9 @@ func TestTransportGivesUp(t *testing.T) {
 	assert.Error(t, get(tr, nil))
 }
 
-// edgeSandbox returns a sandbox whose port is served by a function instead of the edge.
-func edgeSandbox(t *testing.T, edge canned.RoundTripper) (*http.Client, *int) {
+// clientOfEdge returns a client for a sandbox's port, and the number of times that the client
+// has resumed the sandbox. The function edge responds instead of the edge.
+func clientOfEdge(t *testing.T, edge canned.RoundTripper) (*http.Client, *int) {
 	t.Helper()
 	resumes := 0
 	client := canned.API(func(*http.Request) (*http.Response, error) {
@@ -505,7 +506,7 @@ func TestTransportBelievesTheEdge(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var bodies []string
-				client, _ := edgeSandbox(t, func(r *http.Request) (*http.Response, error) {
+				client, _ := clientOfEdge(t, func(r *http.Request) (*http.Response, error) {
 					assert.Empty(t, r.Header.Get("Authorization"))
 					assert.Equal(t, "https://a-3000.example.com/x?y=1", r.URL.String())
 					data, err := io.ReadAll(r.Body)
@@ -545,7 +546,7 @@ func TestForgedEdge(t *testing.T) {
 	for code, status := range map[string]int{"SANDBOX_NOT_FOUND": 404, "SANDBOX_STOPPED": 410} {
 		t.Run(code, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client, resumes := edgeSandbox(t, func(*http.Request) (*http.Response, error) {
+				client, resumes := clientOfEdge(t, func(*http.Request) (*http.Response, error) {
 					resp := canned.Response(status, "text/plain", http.NoBody)
 					resp.Header.Set("X-Vercel-Error", code)
 					return resp, nil
@@ -575,7 +576,7 @@ func TestTransportLargeBody(t *testing.T) {
 	for _, read := range []int64{0, 1 << 20, 1<<20 + 1, size} {
 		synctest.Test(t, func(t *testing.T) {
 			attempts := 0
-			client, resumes := edgeSandbox(t, func(r *http.Request) (*http.Response, error) {
+			client, resumes := clientOfEdge(t, func(r *http.Request) (*http.Response, error) {
 				defer r.Body.Close()
 				if attempts++; attempts == 1 {
 					_, err := io.CopyN(io.Discard, r.Body, read)
@@ -613,7 +614,7 @@ func TestTransportSlowBody(t *testing.T) {
 			attempts := 0
 			var texts [2][]byte
 			var readers sync.WaitGroup
-			client, resumes := edgeSandbox(t, func(r *http.Request) (*http.Response, error) {
+			client, resumes := clientOfEdge(t, func(r *http.Request) (*http.Response, error) {
 				attempt := attempts
 				attempts++
 				readers.Go(func() { // like net/http, which does not wait for it either
@@ -694,7 +695,7 @@ func TestTransportKeepsAlive(t *testing.T) {
 func TestTruncatedResponse(t *testing.T) {
 	t.Parallel()
 	cut := errors.New("cut")
-	client, _ := edgeSandbox(t, func(*http.Request) (*http.Response, error) {
+	client, _ := clientOfEdge(t, func(*http.Request) (*http.Response, error) {
 		return canned.Response(http.StatusNotFound, "text/html", io.MultiReader(strings.NewReader("<h1>no"), iotest.ErrReader(cut))), nil
 	})
 	resp, err := client.Get("http://app/")

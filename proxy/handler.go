@@ -129,10 +129,10 @@ func Handler(next http.Handler, opts *Options) http.Handler {
 		log:            o.Logger,
 		keys:           o.Keys,
 		trustForwarded: o.TrustForwarded,
-		issuers:        newSet(o.Issuers),
-		teams:          newSet(o.Teams),
-		projects:       newSet(o.Projects),
-		sandboxes:      newSet(o.Sandboxes),
+		issuers:        newAllowList(o.Issuers),
+		teams:          newAllowList(o.Teams),
+		projects:       newAllowList(o.Projects),
+		sandboxes:      newAllowList(o.Sandboxes),
 	}
 	if o.Audience != nil {
 		h.audience = []string{}
@@ -158,28 +158,28 @@ func Handler(next http.Handler, opts *Options) http.Handler {
 	return h
 }
 
-// set is a list of allowed values; nil allows everything.
-type set map[string]bool
+// allowList is a set of allowed values; nil allows everything.
+type allowList map[string]bool
 
-func newSet(list []string) set {
+func newAllowList(list []string) allowList {
 	if list == nil {
 		return nil
 	}
-	s := make(set, len(list))
+	s := make(allowList, len(list))
 	for _, v := range list {
 		s[v] = true
 	}
 	return s
 }
 
-func (s set) allows(v string) bool { return s == nil || s[v] }
+func (s allowList) allows(v string) bool { return s == nil || s[v] }
 
 type handler struct {
 	next, invalid                       http.Handler
 	log                                 *slog.Logger
 	keys                                *Keys
 	audience                            []string // nil: derive it from the request
-	issuers, teams, projects, sandboxes set
+	issuers, teams, projects, sandboxes allowList
 	trustForwarded                      bool
 }
 

@@ -7,10 +7,10 @@ import (
 	"syscall"
 )
 
-// restoreSignals stops this process from ignoring signals that it was started with ignored,
-// for example by nohup or as a background process of a shell. Programs in sandboxes would
-// inherit that: they could not be interrupted, and a shell could not even set a trap. This
-// process itself still ignores the signals, because it never reads the channel.
+// restoreSignals handles each signal that this process ignores because its parent did, for
+// example nohup or a shell that started it in the background. Otherwise programs in sandboxes
+// would also ignore the signal: they could not be interrupted, and a shell could not even set
+// a trap. The handler has no effect on this process, because nothing reads its channel.
 var restoreSignals = sync.OnceFunc(func() {
 	for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM} {
 		if signal.Ignored(sig) {

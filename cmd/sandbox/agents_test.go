@@ -44,7 +44,7 @@ func TestCreateAgent(t *testing.T) {
 		{"pi", "Pi", "pi  cats .", "--env=PATH --env=TOPIC NAME -- pi --continue"},
 	} {
 		name := "with-" + c.agent
-		s := d.inTerminalOf("xterm", 400, slices.Concat([]string{"create", c.agent, "--name", name, "-e", "TOPIC=cats", "--connect"}, options)...)
+		s := d.startInTerminalOf("xterm", 400, slices.Concat([]string{"create", c.agent, "--name", name, "-e", "TOPIC=cats", "--connect"}, options)...)
 		s.until("created.")
 		s.until("task? ")
 		s.press("tests\r")
@@ -95,10 +95,10 @@ func TestAgentRefused(t *testing.T) {
 	}
 	assert.Empty(t, d.seen())
 
-	s := d.inTerminalOf("xterm", 400, "create", "pi", "--name", "none")
+	s := d.startInTerminalOf("xterm", 400, "create", "pi", "--name", "none")
 	s.until("could not start Pi (pi) in the sandbox")
 	assert.Equal(t, 127, s.ended(), s.text())
-	s = d.inTerminalOf("xterm", 400, slices.Concat([]string{"create", "codex", "--name", "broken", "-e", "BROKEN=7"}, options)...)
+	s = d.startInTerminalOf("xterm", 400, slices.Concat([]string{"create", "codex", "--name", "broken", "-e", "BROKEN=7"}, options)...)
 	s.until("Reconnect: ")
 	s.until("the check of its version ended with exit code 7")
 	assert.Equal(t, 1, s.ended(), s.text())

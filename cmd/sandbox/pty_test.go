@@ -39,11 +39,11 @@ type screen struct {
 // inTerminal runs the program in a terminal of 24 rows and 80 columns.
 func (d *workspace) inTerminal(args ...string) *screen {
 	d.t.Helper()
-	return d.inTerminalOf("xterm-256color", 80, args...)
+	return d.startInTerminalOf("xterm-256color", 80, args...)
 }
 
-// inTerminalOf runs the program in a terminal of a type, with a number of columns.
-func (d *workspace) inTerminalOf(kind string, columns uint16, args ...string) *screen {
+// startInTerminalOf starts the program in a terminal of a type, with a number of columns.
+func (d *workspace) startInTerminalOf(kind string, columns uint16, args ...string) *screen {
 	d.t.Helper()
 	opened, own, err := pty.Open()
 	require.NoError(d.t, err)
@@ -341,7 +341,7 @@ func TestNoTerminal(t *testing.T) {
 func TestQuestions(t *testing.T) {
 	t.Parallel()
 	d := terminalWorkspace(t)
-	s := d.inTerminalOf("xterm", 30, "rm", "--all")
+	s := d.startInTerminalOf("xterm", 30, "rm", "--all")
 	s.until("Remove 1 sandbox for good: c?\r\n[y/N] ") // wrapped between words
 	s.press("n\r")
 	assert.Equal(t, 1, s.ended())
@@ -392,7 +392,7 @@ func TestProgressFits(t *testing.T) {
 	d := terminalWorkspace(t)
 	d.write("a-file-whose-name-is-rather-long.bin", strings.Repeat("x", 8<<20))
 	for _, columns := range []uint16{60, 80, 120} {
-		s := d.inTerminalOf("xterm", columns, "cp", "--progress", "--color", "never", "a-file-whose-name-is-rather-long.bin", "c:/vercel/")
+		s := d.startInTerminalOf("xterm", columns, "cp", "--progress", "--color", "never", "a-file-whose-name-is-rather-long.bin", "c:/vercel/")
 		assert.Equal(t, 0, s.ended())
 		require.Eventually(t, func() bool { return strings.Contains(s.text(), "Copied") }, time.Minute, 5*time.Millisecond)
 		shown := 0
@@ -409,7 +409,7 @@ func TestProgressFits(t *testing.T) {
 // TestDumbTerminal: a terminal without escape sequences receives none.
 func TestDumbTerminal(t *testing.T) {
 	t.Parallel()
-	s := terminalWorkspace(t).inTerminalOf("dumb", 80, "ls")
+	s := terminalWorkspace(t).startInTerminalOf("dumb", 80, "ls")
 	assert.Equal(t, 0, s.ended())
 	require.Eventually(t, func() bool { return strings.Contains(s.text(), "running") }, time.Minute, 5*time.Millisecond)
 	assert.NotContains(t, s.text(), "\x1b")
@@ -423,10 +423,10 @@ func TestTableAtTerminal(t *testing.T) {
 	s := d.inTerminal("ls", "--color", "never")
 	assert.Equal(t, 0, s.ended())
 	s.until("…")
-	s = d.inTerminalOf("xterm", 40, "create", "--name", "c", "--color", "never")
+	s = d.startInTerminalOf("xterm", 40, "create", "--name", "c", "--color", "never")
 	s.until("error: A sandbox with the name 'c'\r\n       already exists for this project.\r\n")
 	assert.Equal(t, 5, s.ended())
-	s = d.inTerminalOf("xterm", 60, "stop", "--color", "never", "c")
+	s = d.startInTerminalOf("xterm", 60, "stop", "--color", "never", "c")
 	assert.Equal(t, 0, s.ended())
 	require.Eventually(t, func() bool { return strings.Contains(s.text(), "expires: ") }, time.Minute, 5*time.Millisecond)
 	for _, line := range strings.FieldsFunc(s.text(), func(r rune) bool { return r == '\r' || r == '\n' }) {

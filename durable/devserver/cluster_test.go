@@ -58,7 +58,7 @@ func TestCluster(t *testing.T) {
 		began := time.Now()
 		end()
 		release(t, emulator, id, command)
-		require.Eventually(t, func() bool { return v.done() == n }, 5*time.Minute, 20*time.Millisecond)
+		require.Eventually(t, func() bool { return v.endedCommands() == n }, 5*time.Minute, 20*time.Millisecond)
 		t.Logf("%s: the end was seen %v after the process was ended", command, time.Since(began).Round(10*time.Millisecond))
 		assert.Equal(t, want.String(), v.wrote(command))
 		one = cmd

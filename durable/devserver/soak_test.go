@@ -110,9 +110,9 @@ func soak(t *testing.T, sandboxes *sandbox.Client, base func() string, commands 
 	breaks, restarts, again, rewound := 0, 0, 0, 0
 	for i, id := range ids {
 		v := views[i]
-		for began := time.Now(); v.done() < each && time.Since(began) < 10*time.Minute; testkit.Linger(50 * time.Millisecond) {
+		for began := time.Now(); v.endedCommands() < each && time.Since(began) < 10*time.Minute; testkit.Linger(50 * time.Millisecond) {
 		}
-		require.Equal(t, each, v.done(), "session %d", i)
+		require.Equal(t, each, v.endedCommands(), "session %d", i)
 		sb, err := sandboxes.Get(t.Context(), "durable-"+id, nil)
 		require.NoError(t, err)
 		record, err := sb.FS().ReadFile(t.Context(), homeOf(t, sb)+"/record")

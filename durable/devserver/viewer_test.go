@@ -138,7 +138,8 @@ func (v *viewer) wrote(command string) string {
 	return v.output[command]
 }
 
-func (v *viewer) done() int {
+// endedCommands returns the number of commands that have ended.
+func (v *viewer) endedCommands() int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return len(v.ends)

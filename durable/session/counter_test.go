@@ -32,16 +32,16 @@ func (m countingMetrics) Counter(name string) client.MetricsCounter {
 	if name != eventsCounter {
 		return m.MetricsHandler.Counter(name)
 	}
-	return increment(func(n int64) {
+	return counterFunc(func(n int64) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.counts[m.tags["type"]+" "+m.tags["outcome"]] += n
 	})
 }
 
-type increment func(int64)
+type counterFunc func(int64)
 
-func (f increment) Inc(n int64) { f(n) }
+func (f counterFunc) Inc(n int64) { f(n) }
 
 // TestEventsAreCounted: a worker counts the events of its sessions by type and outcome.
 func TestEventsAreCounted(t *testing.T) {

@@ -92,8 +92,8 @@ type Event struct {
 	From int `json:"from,omitempty"`
 	// Of result: destroyed or failed.
 	Status string `json:"status,omitempty"`
-	// Of a failed result, a status that is blocked or rewound, a rejected command and
-	// output_lost.
+	// Error says why a session failed (result), is blocked or rewound (status), why a
+	// command was rejected (command_end), or why output is missing (output_lost).
 	Error string `json:"error,omitempty"`
 }
 

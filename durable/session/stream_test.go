@@ -298,8 +298,8 @@ func TestReplayedDecision(t *testing.T) {
 	})
 }
 
-// TestCursorInNoOutput: a cursor inside the output of an event that has no output points to
-// that event.
+// TestCursorInNoOutput: if a cursor points into the output of an event that has no output, the
+// viewer gets that event.
 func TestCursorInNoOutput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		temporal := newCluster()

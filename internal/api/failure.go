@@ -70,7 +70,7 @@ const errorBodyTime = 2 * time.Second
 
 // verdict is the classification of the response to an attempt.
 type verdict struct {
-	judgement
+	failureRule
 	refusal wire.ErrorResponse
 	err     error // why the response is not the API's
 }
@@ -87,7 +87,7 @@ func refusal(op *Op, resp *http.Response, body []byte, err error) (v verdict) {
 		v.err = foreignError(resp, body, fmt.Errorf("%s with the code %q", what, code))
 		code = ""
 	}
-	v.judgement = judge(op, resp.StatusCode, code, v.refusal.Error.Message)
+	v.failureRule = judge(op, resp.StatusCode, code, v.refusal.Error.Message)
 	return v
 }
 

@@ -64,8 +64,8 @@ const (
 	always
 )
 
-// judgement is a row of the table.
-type judgement struct {
+// failureRule is a row of the table.
+type failureRule struct {
 	kind   Kind
 	status []int    // none: 400 to 499
 	codes  []string // none: any
@@ -76,8 +76,8 @@ type judgement struct {
 	retry         retryPolicy
 }
 
-// judgements is the table; the first matching row counts.
-var judgements = []judgement{
+// failureRules is the table; the first matching row counts.
+var failureRules = []failureRule{
 	{kind: SnapshotGone, status: []int{404}, codes: []string{"snapshot_not_found"}, ops: func(op *Op) bool { return !ofSandbox(op) }},
 	// The service has reported with 400 and with 410, with and without a code,
 	// that a sandbox can't be resumed.
@@ -114,12 +114,12 @@ var judgements = []judgement{
 
 // Verdicts after which the operation may have taken effect.
 var (
-	timedOut       = judgement{kind: TimedOut, mayHaveEffect: true, retry: ifSafe}
-	busy           = judgement{kind: Busy, mayHaveEffect: true, retry: ifSafe}
-	limited        = judgement{kind: RateLimited, mayHaveEffect: true, retry: ifSafe}
-	noResponse     = judgement{kind: Broken, mayHaveEffect: true, retry: ifSafe}
-	foreignRefusal = judgement{kind: Foreign, mayHaveEffect: true, retry: ifSafe}
-	tooMuch        = judgement{kind: TooMuch, mayHaveEffect: true}
+	timedOut       = failureRule{kind: TimedOut, mayHaveEffect: true, retry: ifSafe}
+	busy           = failureRule{kind: Busy, mayHaveEffect: true, retry: ifSafe}
+	limited        = failureRule{kind: RateLimited, mayHaveEffect: true, retry: ifSafe}
+	noResponse     = failureRule{kind: Broken, mayHaveEffect: true, retry: ifSafe}
+	foreignRefusal = failureRule{kind: Foreign, mayHaveEffect: true, retry: ifSafe}
+	tooMuch        = failureRule{kind: TooMuch, mayHaveEffect: true}
 )
 
 func ofSandbox(op *Op) bool     { return strings.Contains(op.Path, "{sandbox}") }
@@ -128,7 +128,7 @@ func startsCommand(op *Op) bool { return op.Name == RunCommand.Name || op.Name =
 
 // judge returns the row for a response. A refusal without a code is not the API's, so the
 // operation may have taken effect.
-func judge(op *Op, status int, code, message string) judgement {
+func judge(op *Op, status int, code, message string) failureRule {
 	if code == "" {
 		switch {
 		case slices.Contains([]int{408, 504}, status):
@@ -141,7 +141,7 @@ func judge(op *Op, status int, code, message string) judgement {
 		return foreignRefusal
 	}
 	message = strings.ToLower(message)
-	for _, j := range judgements {
+	for _, j := range failureRules {
 		if j.matches(op, status, code, message) {
 			return j
 		}
@@ -152,12 +152,12 @@ func judge(op *Op, status int, code, message string) judgement {
 	case status >= 500:
 		return busy // a gateway may have forwarded the request
 	case status >= 400:
-		return judgement{kind: Refused}
+		return failureRule{kind: Refused}
 	}
 	return noResponse
 }
 
-func (j *judgement) matches(op *Op, status int, code, message string) bool {
+func (j *failureRule) matches(op *Op, status int, code, message string) bool {
 	if len(j.status) == 0 && (status < 400 || status >= 500) || len(j.status) > 0 && !slices.Contains(j.status, status) {
 		return false
 	}

@@ -144,8 +144,9 @@ var (
 	CommandLogs  = highPriority(op("read command logs", get, command+"/logs", Safe, ndjson))
 	// KillCommand sends SIGKILL, which can safely be sent twice.
 	KillCommand = highPriority(emptySuccess(op("kill command", post, command+"/kill", Safe, sameCommand)))
-	// SignalCommand sends any other signal. Many programs exit without saving at a second
-	// SIGINT. The client looks the command up: if it has ended, it needs no signal.
+	// SignalCommand sends any other signal. The client does not repeat it, because many
+	// programs exit without saving at a second SIGINT. After a lost response, the client
+	// looks the command up: if it has ended, it needs no signal.
 	SignalCommand = highPriority(emptySuccess(op("kill command", post, command+"/kill", Once, sameCommand)))
 	// WriteStdin contains the offset of its data. A second delivery writes nothing if the
 	// sandbox checks offsets, and the same bytes twice otherwise. The client queries the

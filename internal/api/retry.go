@@ -105,7 +105,7 @@ func (r Retry) decide(ctx context.Context, resp *http.Response, err error) (bool
 			return a.limitRetries <= maxLimitRetries, nil
 		}
 		a.refused++
-		return a.refused <= r.Max && allowsRetry(resp), nil
+		return a.refused <= r.Max && hasShortRetryAfter(resp), nil
 	}
 	a.failed++
 	retry, err := a.shouldRetry(ctx, resp, wrote, err)
@@ -133,11 +133,12 @@ func (a *attempts) shouldRetry(ctx context.Context, resp *http.Response, wrote b
 	if a.verdict.mayHaveEffect {
 		a.uncertain = true
 	}
-	return (a.verdict.retry == always || a.verdict.retry == ifSafe && a.req.Op.Class == Safe) && allowsRetry(resp), nil
+	return (a.verdict.retry == always || a.verdict.retry == ifSafe && a.req.Op.Class == Safe) && hasShortRetryAfter(resp), nil
 }
 
-// allowsRetry reports whether the server's Retry-After is short enough to wait for.
-func allowsRetry(resp *http.Response) bool {
+// hasShortRetryAfter reports whether the response has no Retry-After, or one that is short enough to
+// wait for.
+func hasShortRetryAfter(resp *http.Response) bool {
 	after, _ := retryAfter(resp.Header, time.Now())
 	return after <= maxRetryAfter
 }

@@ -90,7 +90,7 @@ func (t bufferingTransport) exchange(req *http.Request, a *attempts) (*http.Resp
 	success := resp.StatusCode >= 200 && resp.StatusCode < 300
 	if success && !a.buffered {
 		if a.verdict.err = a.req.Op.acceptStream(resp); a.verdict.err != nil {
-			a.verdict.judgement = noResponse
+			a.verdict.failureRule = noResponse
 			resp.Body, _ = a.readErrorBody(req.Context(), resp) // may be an endless page
 		}
 		return resp, nil
@@ -107,7 +107,7 @@ func (t bufferingTransport) exchange(req *http.Request, a *attempts) (*http.Resp
 	resp.Body = body
 	switch {
 	case err == wire.ErrTooLarge, err == wire.ErrTooMany:
-		a.verdict.err, a.verdict.judgement = err, tooMuch
+		a.verdict.err, a.verdict.failureRule = err, tooMuch
 		return resp, nil
 	case err != nil:
 		body.Close()
@@ -119,7 +119,7 @@ func (t bufferingTransport) exchange(req *http.Request, a *attempts) (*http.Resp
 		err = a.req.accept(resp, body.content.Bytes(), a.out)
 	}
 	if err != nil {
-		a.verdict.err, a.verdict.judgement = err, noResponse
+		a.verdict.err, a.verdict.failureRule = err, noResponse
 	}
 	return resp, nil
 }

@@ -154,8 +154,8 @@ func newRandomCmd(r *rand.Rand) randomCmd {
 	return c
 }
 
-// randomOutcome is the part of a result that must be the same for both kinds of Cmd.
-type randomOutcome struct {
+// playResult is the part of a result that must be the same for both kinds of Cmd.
+type playResult struct {
 	Stdout, Stderr string
 	Err            string // of an exit status or an exec.Error
 	Is             string
@@ -164,7 +164,7 @@ type randomOutcome struct {
 }
 
 // play runs a random program in a directory.
-func (c randomCmd) play(t *testing.T, mk makeCmd, files string) randomOutcome {
+func (c randomCmd) play(t *testing.T, mk makeCmd, files string) playResult {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var stdout, stderr, same bytes.Buffer
@@ -254,8 +254,8 @@ func (c randomCmd) play(t *testing.T, mk makeCmd, files string) randomOutcome {
 
 // outcome returns a program's result without the differences to package exec that
 // docs/commands.md lists.
-func (c randomCmd) outcome(cmd anyCmd, stdout, stderr, same string, err error) randomOutcome {
-	o := randomOutcome{Stdout: stdout, Stderr: stderr}
+func (c randomCmd) outcome(cmd anyCmd, stdout, stderr, same string, err error) playResult {
+	o := playResult{Stdout: stdout, Stderr: stderr}
 	if c.children && (!c.binary || c.waitDelay > 0) {
 		// The output ends with the process, so what children write later is lost. With
 		// Binary it is kept, because the process is a bash that waits for its children.

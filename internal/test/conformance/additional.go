@@ -244,13 +244,13 @@ func (s *Server) logOmitted(result object) {
 	}
 }
 
-// steps handles a command that changes users and groups with a script of several programs.
+// splitUserScript handles a command that changes users and groups with a script of several programs.
 // It returns false for other commands. In place of the command, it logs the requests of the
 // official SDK, one for each program up to the first that fails, and it combines their
 // outputs like the script. The script's first arguments are the names of the user, its group
 // and its primary group, which may be empty. Then it has for each program: its kind, the
 // number of its words, the number of the word to complete with a name, and the words.
-func (s *Server) steps(e *Entry) (*Exchange, bool) {
+func (s *Server) splitUserScript(e *Entry) (*Exchange, bool) {
 	words := e.commandLine()
 	if len(words) < 8 || words[0] != "sh" || !strings.Contains(words[2], "sudo -n --") || !strings.Contains(words[4], "whoami)") {
 		return nil, false

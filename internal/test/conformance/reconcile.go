@@ -163,8 +163,8 @@ func (x *ruleApplier) sentAgain(w, g object, i int) {
 	}
 }
 
-// refused accepts this SDK's error for a call that it refuses, and the errors of later calls on
-// the object that the call would have made.
+// refused accepts the error of a call that this SDK refuses without a request. It also accepts
+// the errors of later calls on the object that the refused call would have created.
 func (x *ruleApplier) refused(w, g object, i int) {
 	rule := x.unmade[messageOf(g)]
 	if g["#refused"] != nil {

@@ -191,7 +191,7 @@ func (s *Server) exchange(e *Entry) *Exchange {
 		}
 		return s.setAside(e, response, rule)
 	}
-	if ex, ok := s.steps(e); ok {
+	if ex, ok := s.splitUserScript(e); ok {
 		return ex
 	}
 	for _, r := range list {

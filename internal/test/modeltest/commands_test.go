@@ -50,9 +50,9 @@ func (w *world) checkOutcome(got outcome, text, errs string) error {
 		return mustNotFail(got.err)
 	case got.err != nil:
 	case got.code == 3 && (got.out != text || got.errs != errs):
-		return fmt.Errorf("no error, but %d of %d bytes of output, %d of %d of errors", len(got.out), len(text), len(got.errs), len(errs))
+		return fmt.Errorf("no error, but %d of %d bytes of stdout, %d of %d bytes of stderr", len(got.out), len(text), len(got.errs), len(errs))
 	case got.code != 3 && !(ended && strings.HasPrefix(text, got.out) && strings.HasPrefix(errs, got.errs)):
-		return fmt.Errorf("no error, but exit code %d, %d of %d bytes of output, %d of %d of errors", got.code, len(got.out), len(text), len(got.errs), len(errs))
+		return fmt.Errorf("no error, but exit code %d, %d of %d bytes of stdout, %d of %d bytes of stderr", got.code, len(got.out), len(text), len(got.errs), len(errs))
 	case runs != 1 && !w.hasHappened(Crashed, Deleted):
 		return fmt.Errorf("no error, but the command has run %d times", runs)
 	}

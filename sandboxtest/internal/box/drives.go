@@ -37,7 +37,7 @@ func newDrives(dir string) *drives {
 func (d *drives) check(ids []string) error {
 	for _, id := range ids {
 		if _, err := os.Stat(d.dirOf(id)); err != nil {
-			return missing("a drive", err)
+			return incompleteError("a drive", err)
 		}
 	}
 	return nil

@@ -37,8 +37,8 @@ print("listening", flush=True)
 for s in servers: threading.Thread(target=greet, args=(s,)).start()
 `
 
-// greet starts a server that sends a text, at each of the addresses.
-func greet(t *testing.T, b *Box, text string, addrs ...string) {
+// serveText starts servers at the addresses, which send a text to each connection.
+func serveText(t *testing.T, b *Box, text string, addrs ...string) {
 	t.Helper()
 	ready, out := io.Pipe()
 	p := start(t, b, backend.Spec{Path: "python3", Args: append([]string{"-c", greeter, text}, addrs...), Stdout: out})
@@ -65,9 +65,9 @@ func TestBoxesListenOnTheSamePort(t *testing.T) {
 	needs.Programs(t, "python3")
 	_, err := one.Dial(t.Context(), 3000)
 	require.Error(t, err)
-	greet(t, one, "one", "10.0.2.15:3000", "127.0.0.1:4000")
-	greet(t, two, "two", "0.0.0.0:3000")
-	greet(t, denied, "denied", "0.0.0.0:3000")
+	serveText(t, one, "one", "10.0.2.15:3000", "127.0.0.1:4000")
+	serveText(t, two, "two", "0.0.0.0:3000")
+	serveText(t, denied, "denied", "0.0.0.0:3000")
 	assert.Equal(t, "one", dialText(t, one, 3000))
 	assert.Equal(t, "two", dialText(t, two, 3000))
 	assert.Equal(t, "denied", dialText(t, denied, 3000))

@@ -158,14 +158,14 @@ func (s *store) check(ids []backend.LayerID) error {
 		for id != "" && s.damaged[id] == nil {
 			l := s.layers[id]
 			if l == nil {
-				return missing("a snapshot", &fs.PathError{Op: "stat", Path: s.metaName(id), Err: fs.ErrNotExist})
+				return incompleteError("a snapshot", &fs.PathError{Op: "stat", Path: s.metaName(id), Err: fs.ErrNotExist})
 			}
 			for _, tree := range []backend.LayerID{id, l.Flat} {
 				if s.layers[tree] == nil {
 					continue
 				}
 				if _, err := os.Stat(s.treeDir(tree)); err != nil {
-					return missing("a snapshot", err)
+					return incompleteError("a snapshot", err)
 				}
 			}
 			id = l.Parent
@@ -174,8 +174,9 @@ func (s *store) check(ids []backend.LayerID) error {
 	return nil
 }
 
-// missing returns the error for a file that no longer exists.
-func missing(what string, err error) error {
+// incompleteError returns the error that a file of the store, or of what it contains, is
+// missing. err names the file.
+func incompleteError(what string, err error) error {
 	return fmt.Errorf("%s is incomplete, and nothing was changed: put back what is missing, or use another directory: %w", what, err)
 }
 

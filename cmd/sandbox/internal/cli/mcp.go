@@ -82,7 +82,7 @@ func (c *mcpCommand) run(cmd *cobra.Command, _ []string) (err error) {
 	defer func() { err = errors.Join(err, tools.Close()) }()
 	server := mcptools.NewServer(tools, &mcp.Implementation{Name: "sandbox", Title: "Vercel Sandbox", Version: Version()})
 	writer := &messageWriter{to: c.screen.Out.Raw}
-	return server.Run(cmd.Context(), &mcp.IOTransport{Reader: newMessageReader(c.screen.In, writer), Writer: writer})
+	return server.Run(cmd.Context(), &mcp.IOTransport{Reader: newMCPReader(c.screen.In, writer), Writer: writer})
 }
 
 // messageWriter writes messages to standard output. Each write is a whole line.
@@ -108,7 +108,7 @@ type messageReader struct {
 	rest    []byte
 }
 
-func newMessageReader(in *os.File, answers *messageWriter) *messageReader {
+func newMCPReader(in *os.File, answers *messageWriter) *messageReader {
 	m := &messageReader{Closer: in, lines: bufio.NewScanner(in), answers: answers}
 	m.lines.Buffer(nil, mcp.DefaultMaxLineLength)
 	return m
