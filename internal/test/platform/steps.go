@@ -313,6 +313,7 @@ func (w *walk) ids() {
 	w.row("a taken ID", assumed, "409 conflict", with("live-chosen"))
 	w.waited(w.sessionPath("/cmd/live-chosen"))
 	w.row("the ID of an ended command", assumed, "409 conflict", with("live-chosen"))
+	w.about = "… an ID has"
 	long := with(longest)
 	w.row("an ID of 64 characters", assumed, "200, as chosen: true", fmt.Sprintf("%s, as chosen: %t", long, long.at("command", "id") == longest))
 	w.row("an ID of 65 characters", assumed, "400 bad_request", with(longest+"i"))
