@@ -164,7 +164,7 @@ func (w *walk) processes() {
 		w.row("environment of root's process, for root", assumed, "LIVE_WALK=there, exit code 0", w.sh(script, nil))
 		w.ask("POST", sleeper+"/kill", body{"signal": 9})
 	}
-	w.about = "… every number of signal(7)"
+	w.about = "… all numbers of signal(7)"
 	for _, signal := range []int{1, 10, 12} {
 		trap := w.start(fmt.Sprintf(`trap 'exit 42' %d; touch set-%[1]d; while :; do sleep 0.1; done`, signal), nil)
 		w.sh(fmt.Sprintf("until [ -e set-%d ]; do sleep 0.1; done", signal), nil)
@@ -299,7 +299,7 @@ func (w *walk) endedCommands() {
 	parent := w.start("sleep 300 & echo $!; wait", body{"timeout": 1000})
 	child := w.firstLine(parent)
 	w.row("exit code of a timeout", published, "137", w.waited(parent))
-	w.about = "a timeout kills the group"
+	w.about = "a timeout kills the process group"
 	w.row("a timeout also ends children", assumed, "gone, exit code 0", w.sh(fmt.Sprintf(`for i in $(seq 50); do kill -0 %s 2>/dev/null || { echo gone; exit; }; sleep 0.1; done; echo there`, child), nil))
 }
 
@@ -396,7 +396,7 @@ func (w *walk) policy() {
 		}
 		w.row("the range "+address, known, "400 bad_request, Invalid CIDR: true", fmt.Sprintf("%s, Invalid CIDR: %t", r, strings.Contains(r.at("error", "message"), "Invalid CIDR")))
 	}
-	w.about = "impossible names in policies"
+	w.about = "invalid names in policies"
 	w.row("the domain a..b", assumed, "400", set(body{"allow": []string{"a..b"}}).status)
 	// Ask whether the service accepts rules in the field "allow", and how it refuses an
 	// invalid one.
