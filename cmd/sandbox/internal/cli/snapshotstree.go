@@ -78,7 +78,7 @@ type snapshotTree struct {
 	onePage                bool
 }
 
-func (t *snapshotTree) walk(ctx context.Context, from, order string) (*sandbox.Page[sandbox.SnapshotTreeNode], error) {
+func (t *snapshotTree) fetchPage(ctx context.Context, from, order string) (*sandbox.Page[sandbox.SnapshotTreeNode], error) {
 	return t.client.SnapshotTreePage(ctx, from, &sandbox.SnapshotTreeOptions{Limit: t.limit, SortOrder: sandbox.SortOrder(order)})
 }
 
@@ -87,7 +87,7 @@ func (t *snapshotTree) readPage(ctx context.Context, cursor, order string) error
 	if order == "" {
 		order = "desc"
 	}
-	page, err := t.walk(ctx, cursor, order)
+	page, err := t.fetchPage(ctx, cursor, order)
 	if err != nil {
 		return err
 	}
@@ -112,11 +112,11 @@ func (t *snapshotTree) readAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	up, err := t.walk(ctx, id, "desc")
+	up, err := t.fetchPage(ctx, id, "desc")
 	if err != nil {
 		return err
 	}
-	down, err := t.walk(ctx, id, "asc")
+	down, err := t.fetchPage(ctx, id, "asc")
 	if err != nil {
 		return err
 	}
