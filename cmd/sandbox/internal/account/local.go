@@ -13,9 +13,9 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/settings"
 )
 
-// DaemonArgument, as the first argument, makes the program the daemon of --local. The next
-// arguments are the daemon's directory, the directory of the emulator's state, and the
-// idle time after which the daemon ends.
+// DaemonArgument is the first argument of the daemon of --local. The next arguments are the
+// daemon's directory, the directory of the emulator's state, and the idle time after which
+// the daemon ends.
 const DaemonArgument = "__local-daemon"
 
 // NoBoundary is the warning about the isolation of local sandboxes.
