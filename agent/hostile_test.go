@@ -210,6 +210,17 @@ func TestLimits(t *testing.T) {
 			assert.Equal(t, "The budget for these tools is used up. Finish with what you have, and say so.", result.Text)
 		})
 	}
+	t.Run("malformed calls", func(t *testing.T) {
+		t.Parallel()
+		d := toolsFor(t, srv, sb, &agent.Options{Limits: agent.Limits{Calls: 3}})
+		for _, call := range [][2]string{{"no_such_tool", `{}`}, {"bash", `{"no_such_argument": 1}`}, {"bash", `{`}} {
+			result, err := d.Call(t.Context(), call[0], json.RawMessage(call[1]))
+			require.NoError(t, err)
+			assert.True(t, result.Failed)
+		}
+		_, err := d.Call(t.Context(), "no_such_tool", nil)
+		require.ErrorIs(t, err, agent.ErrLimit)
+	})
 	t.Run("output", func(t *testing.T) {
 		t.Parallel()
 		d := toolsFor(t, srv, sb, &agent.Options{Limits: agent.Limits{Output: 2 << 10}})

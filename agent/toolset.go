@@ -288,6 +288,13 @@ func (t *Toolset) call(ctx context.Context, c *call) (Result, error) {
 	if t.invalid != nil {
 		return Result{}, &sessionError{t.invalid}
 	}
+	if err := t.ctx.Err(); err != nil {
+		return Result{}, errClosed
+	}
+	// Count malformed calls too, so that the budget ends a loop of them.
+	if err := t.budget.countCall(&t.opts.Limits); err != nil {
+		return Result{}, err
+	}
 	at := slices.IndexFunc(t.tools, func(tool *tool) bool { return tool.Name == c.Tool })
 	if at < 0 {
 		var names []string
@@ -308,12 +315,6 @@ func (t *Toolset) call(ctx context.Context, c *call) (Result, error) {
 	}
 	if in, ok := c.input.(interface{ setDefaults() }); ok {
 		in.setDefaults()
-	}
-	if err := t.ctx.Err(); err != nil {
-		return Result{}, errClosed
-	}
-	if err := t.budget.countCall(&t.opts.Limits); err != nil {
-		return Result{}, err
 	}
 	if err := t.callBefore(ctx, c); err != nil {
 		return Result{}, err
