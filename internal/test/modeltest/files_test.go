@@ -16,10 +16,13 @@ import (
 )
 
 const (
-	// pieces is the length of more than three pieces of a FileWriter.
-	pieces = 13 << 20
-	// written is the length of two pieces.
-	written = 8 << 20
+	// piece is the length of the pieces that a FileWriter uploads. It uploads a piece when
+	// more data follows.
+	piece = 8 << 20
+	// written is the length of the data before the pause.
+	written = piece + 1
+	// total is the length of all data.
+	total = 13 << 20
 )
 
 // file changes a file and keeps its history.
@@ -53,7 +56,7 @@ func (w *world) file(ctx context.Context, s Step) error {
 	case Appends:
 		return w.together(ctx, s)
 	case Write:
-		data := strings.Repeat(line, pieces/len(line))
+		data := strings.Repeat(line, total/len(line))
 		changes = map[string]func(string) string{name: become(data)}
 		call = func() error {
 			f, err := fsys.Create(ctx, name, nil)
@@ -125,11 +128,11 @@ func (w *world) file(ctx context.Context, s Step) error {
 	return nil
 }
 
-// pause waits until the pieces that a FileWriter has written are joined. It then triggers the
+// pause waits until a FileWriter's first piece is in its temporary file. It then triggers the
 // fault.
 func (w *world) pause() error {
-	const size = `until [ "$(stat -c %s .write-* 2>/dev/null)" = "$0" ]; do sleep 0.1; done`
-	if _, err := w.same.RunCommand(w.ctx, "sh", []string{"-c", size, fmt.Sprint(written)}, &sandbox.CommandOptions{Timeout: stepTime}); err != nil {
+	const size = `until stat -c %s .write-* 2>/dev/null | grep -qx "$0"; do sleep 0.1; done`
+	if _, err := w.same.RunCommand(w.ctx, "sh", []string{"-c", size, fmt.Sprint(piece)}, &sandbox.CommandOptions{Timeout: stepTime}); err != nil {
 		return err
 	}
 	w.net.triggerNow()

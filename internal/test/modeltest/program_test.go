@@ -131,7 +131,7 @@ const (
 	Born    Class = "create"
 	Gone    Class = "delete"
 	Creds   Class = "credentials"
-	// Pause is the time when the caller has written two pieces of a file, which are joined,
+	// Pause is the time when the first piece of a file is in the writer's temporary file,
 	// and has not yet written the rest. It is not a request.
 	Pause Class = "pause"
 )
