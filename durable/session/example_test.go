@@ -42,9 +42,7 @@ func hello(ctx context.Context, c client.Client, sandboxes *sandbox.Client) erro
 		case event.Type == session.TypeCommandOutput:
 			fmt.Print(event.Data)
 		case event.Type == session.TypeCommandEnd:
-			if err := sessions.Destroy(ctx, id, &session.DestroyOptions{DeleteSandbox: true}); err != nil {
-				return err
-			}
+			return sessions.Destroy(ctx, id, &session.DestroyOptions{DeleteSandbox: true})
 		}
 	}
 	return nil
