@@ -131,8 +131,8 @@ const (
 	Born    Class = "create"
 	Gone    Class = "delete"
 	Creds   Class = "credentials"
-	// Pause is the time when the first piece of a file is in the writer's temporary file,
-	// and has not yet written the rest. It is not a request.
+	// Pause is the time when a FileWriter's first piece is in its temporary file, and the
+	// caller has not yet written the rest. It is not a request.
 	Pause Class = "pause"
 )
 
