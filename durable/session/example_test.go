@@ -42,7 +42,10 @@ func hello(ctx context.Context, c client.Client, sandboxes *sandbox.Client) erro
 		case event.Type == session.TypeCommandOutput:
 			fmt.Print(event.Data)
 		case event.Type == session.TypeCommandEnd:
-			return sessions.Destroy(ctx, id, &session.DestroyOptions{DeleteSandbox: true})
+			// The events end with the session, and the loop with them.
+			if err := sessions.Destroy(ctx, id, &session.DestroyOptions{DeleteSandbox: true}); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
