@@ -17,7 +17,7 @@ import (
 
 	"github.com/go-vercel/sandbox/internal/api"
 	"github.com/go-vercel/sandbox/internal/coreutils"
-	"github.com/go-vercel/sandbox/internal/glob"
+	"github.com/go-vercel/sandbox/internal/filefilter"
 	"github.com/go-vercel/sandbox/internal/localfile"
 	"github.com/go-vercel/sandbox/internal/redact"
 	"github.com/go-vercel/sandbox/internal/untar"
@@ -392,12 +392,12 @@ func (f *FileSystem) DownloadDir(ctx context.Context, src, dst string, opts *Dow
 	defer report.callLeftOut(o.LeftOut)
 	keep := func(name string, _ bool) bool { return filter.Keeps(name) }
 	if !o.DotGit {
-		within, err := glob.WorkTree(dst)
+		within, err := filefilter.WorkTree(dst)
 		if err != nil {
 			return err
 		}
 		if within {
-			guard := glob.NewGuard(root, report.addLeftOut)
+			guard := filefilter.NewGuard(root, report.addLeftOut)
 			keep = func(name string, dir bool) bool { return filter.Keeps(name) && guard.Keeps(name, dir) }
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/api"
-	"github.com/go-vercel/sandbox/internal/glob"
+	"github.com/go-vercel/sandbox/internal/filefilter"
 	"github.com/go-vercel/sandbox/internal/localfile"
 	"github.com/go-vercel/sandbox/internal/tarball"
 	"github.com/go-vercel/sandbox/internal/untar"
@@ -491,7 +491,7 @@ func uploadTree(ctx context.Context, t target, dir, path string, from tree, opts
 type walker struct {
 	ctx          context.Context
 	tree         tree
-	filter       *glob.Filter
+	filter       *filefilter.Filter
 	base         string // the entry name of the root
 	mode         func(fs.FileMode) fs.FileMode
 	outsideLinks bool

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-vercel/sandbox/internal/api"
-	"github.com/go-vercel/sandbox/internal/glob"
+	"github.com/go-vercel/sandbox/internal/filefilter"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -220,9 +220,9 @@ func isWithin(p, dir string) bool {
 func entryName(abs string) string { return strings.TrimPrefix(abs, "/") }
 
 // newFilter checks the patterns of UploadOptions and DownloadDirOptions.
-func newFilter(include, exclude []string) (*glob.Filter, error) {
-	f, err := glob.New(include, exclude)
-	if e, ok := errors.AsType[*glob.Error](err); ok {
+func newFilter(include, exclude []string) (*filefilter.Filter, error) {
+	f, err := filefilter.New(include, exclude)
+	if e, ok := errors.AsType[*filefilter.Error](err); ok {
 		return nil, invalid(e.List, "%q: %v", e.Pattern, e.Err)
 	}
 	return f, err

@@ -11,7 +11,7 @@ import (
 	"path"
 	"path/filepath"
 
-	"github.com/go-vercel/sandbox/internal/glob"
+	"github.com/go-vercel/sandbox/internal/filefilter"
 )
 
 type saveInput struct {
@@ -25,7 +25,7 @@ func checkArtifactName(name string) (string, error) {
 	if !filepath.IsLocal(name) || name == "." {
 		return "", modelErrorf("The name of an artifact is a path inside of the folder.")
 	}
-	if glob.Git(name) {
+	if filefilter.Git(name) {
 		return "", modelErrorf("Git's own files can't be artifacts.")
 	}
 	return name, nil
@@ -58,7 +58,7 @@ func saveArtifact(ctx context.Context, c *call, in *saveInput) (Result, error) {
 		return Result{}, err
 	}
 	root := c.t.opts.Artifacts
-	if !glob.NewGuard(root, nil).Keeps(filepath.ToSlash(as), false) {
+	if !filefilter.NewGuard(root, nil).Keeps(filepath.ToSlash(as), false) {
 		return Result{}, modelErrorf("Git or an editor might run %s, or a file next to it, without being asked: it can't be an artifact.", oneLine(in.Name))
 	}
 	if err := root.MkdirAll(filepath.Dir(as), 0o755); err != nil {

@@ -69,7 +69,7 @@ func TestGlobPatterns(t *testing.T) {
 
 // TestGlobAgainstGit: patterns with a slash find what Git's glob pathspecs do.
 func TestGlobAgainstGit(t *testing.T) {
-	needs.Long(t, "the patterns are those of package glob, which has tests of its own")
+	needs.Long(t, "the patterns are those of package filefilter, which has tests of its own")
 	t.Parallel()
 	needs.GNU(t)
 	needs.Programs(t, "git")

@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"strings"
 
-	"github.com/go-vercel/sandbox/internal/glob"
+	"github.com/go-vercel/sandbox/internal/filefilter"
 )
 
 // maxVisited is how many files and directories walk visits.
@@ -29,7 +29,7 @@ func (c *call) walk(ctx context.Context, root, pattern string) (list []foundFile
 			return nil, "", err
 		}
 	}
-	filter, err := glob.New(include, nil)
+	filter, err := filefilter.New(include, nil)
 	if err != nil {
 		return nil, "", modelErrorf("The pattern is not valid.")
 	}

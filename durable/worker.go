@@ -40,8 +40,8 @@ type Worker struct {
 
 	// idsRefused says that the service does not accept the caller's command IDs.
 	idsRefused atomic.Bool
-	// streams contains the open responses to starts of this worker that nobody reads yet,
-	// by the commands' IDs.
+	// streams maps the ID of each command that this worker has started to the open
+	// response, until somebody reads it.
 	streams sync.Map
 	// namespaces maps the names of namespaces to their IDs.
 	namespaces sync.Map

@@ -306,7 +306,7 @@ func TestTransportGivesUp(t *testing.T) {
 }
 
 // clientOfEdge returns a client for a sandbox's port, and the number of times that the client
-// has resumed the sandbox. The function edge responds instead of the edge.
+// has resumed the sandbox. Its requests go to edge, which stands in for the service's edge.
 func clientOfEdge(t *testing.T, edge canned.RoundTripper) (*http.Client, *int) {
 	t.Helper()
 	resumes := 0

@@ -345,8 +345,8 @@ func (r *Reader) confirmEnd() (bool, error) {
 		return false, r.reopen(io.ErrUnexpectedEOF)
 	}
 	if r.end == nil {
-		// Wait, because the log may be complete just before the exit code is known. It
-		// costs little if the command still runs.
+		// Wait, because the log may be complete just before the exit code is known.
+		// Waiting costs little if the command still runs.
 		ctx, cancel := context.WithTimeout(r.ctx, endGrace)
 		cmd, err := r.cmd.Look(ctx, true)
 		late := ctx.Err() != nil && err != nil

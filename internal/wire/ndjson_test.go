@@ -194,7 +194,7 @@ func TestLogDecoderRecords(t *testing.T) {
 }
 
 // A stream may be cut anywhere and read in any two parts: the data delivered before the cut
-// is a prefix of that of the whole stream.
+// is a prefix of the whole stream's data.
 func TestLogDecoderCutAtEveryByte(t *testing.T) {
 	want, _ := ofStream([]byte(sample))
 	whole := joined(want)

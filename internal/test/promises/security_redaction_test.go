@@ -70,7 +70,7 @@ func TestSecretsDoNotShow(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotContains(t, fmt.Sprintf("%v %+v %#v %s", interactive, interactive, *interactive, shown), interactive.Token)
 
-	// Use synctest, because the client looks for a lost start for five seconds.
+	// Use synctest, because the client spends five seconds looking for a lost start.
 	for _, fault := range []sandboxtest.Fault{{Status: 500}, {Status: 401}, {Status: 429}, {ActThenStatus: 502}, {DropBefore: true}, {DropAfter: true}, {CutAfterBytes: 3}} {
 		synctest.Test(t, func(t *testing.T) {
 			client := clientWith(t, srv, given, &logs)

@@ -241,8 +241,8 @@ func (s *store) get(id backend.LayerID) (*layer, error) {
 	return l, nil
 }
 
-// acquire keeps a layer from being removed, or the layer that replaces its chain. It
-// returns the ID of that layer. If chained is set, it also returns the names of the chain,
+// acquire protects a layer from removal, and returns its ID. If another layer has replaced
+// the layer's chain, acquire protects that one, and returns its ID instead. If chained is set, it also returns the names of the chain,
 // newest first; otherwise only the name of the layer.
 func (s *store) acquire(id backend.LayerID, chained bool) (backend.LayerID, []string, error) {
 	if id == "" {

@@ -217,7 +217,7 @@ func (c *countedConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Route returns the handler of the port with a subdomain, or nil.
+// Route returns the handler of the port that has this subdomain, or nil.
 func (st *Store) Route(subdomain string) http.Handler {
 	st.mu.Lock()
 	defer st.mu.Unlock()

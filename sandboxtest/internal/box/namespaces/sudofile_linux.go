@@ -5,7 +5,6 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -146,24 +145,6 @@ func starter(words ...string) ([]byte, bool) {
 	return out.Bytes(), true
 }
 
-// bindSelf binds this program to n.self, from which it is bound into sandboxes. If the
-// program's file no longer exists, sandboxes have no sudo.
-func (n *Backend) bindSelf() error {
-	// Use the name, because the link leads to another mount namespace.
-	program, err := os.Readlink("/proc/self/exe")
-	if err != nil {
-		return err
-	}
-	n.self = n.mounts + "/exe"
-	if err := writeFile(n.self, "", 0o755); err != nil {
-		return err
-	}
-	if err := (mountPoint{source: program, target: n.self, flags: unix.MS_BIND}).mount(); err != nil {
-		n.log.Info("sandboxes have only the host's sudo, if it has one", "error", err)
-	}
-	return nil
-}
-
 // addSudo adds a program sudo to a base layer, unless the machine has its own. The program
 // starts a command that begins with words.
 func (b baseLayer) addSudo(path string, words ...string) error {
@@ -196,36 +177,4 @@ func (b baseLayer) makeRunDir() error {
 		err = errors.Join(err, os.Symlink(sudo.Program, b.name(sudo.BinDir+"/"+name)))
 	}
 	return err
-}
-
-// showSelf binds this program into a sandbox, unless the sandbox has removed the mount
-// point.
-func (n *Backend) showSelf(root string) error {
-	target := root + sudo.Program
-	if info, err := os.Lstat(target); err != nil || !info.Mode().IsRegular() {
-		return nil
-	}
-	err := bindReadOnly(n.self, target)
-	if errors.Is(err, fs.ErrNotExist) {
-		// An upgrade has replaced the program, and a deleted file can't be bound again.
-		if err = n.copySelf(); err == nil {
-			err = bindReadOnly(n.self, target)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("show sudo: %w", err)
-	}
-	return nil
-}
-
-// copySelf replaces the bound program by a copy of it.
-func (n *Backend) copySelf() error {
-	if err := unix.Unmount(n.self, unix.MNT_DETACH); err != nil {
-		return err
-	}
-	program, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(n.self, program, 0o755)
 }

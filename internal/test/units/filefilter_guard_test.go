@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-vercel/sandbox/internal/glob"
+	"github.com/go-vercel/sandbox/internal/filefilter"
 	"github.com/go-vercel/sandbox/internal/test/testkit/repository"
 )
 
@@ -26,7 +26,7 @@ func TestGuardAgainstRepositories(t *testing.T) {
 			require.NoError(t, err)
 			defer root.Close()
 			var leftOut []string
-			guard := glob.NewGuard(root, func(name string) { leftOut = append(leftOut, name) })
+			guard := filefilter.NewGuard(root, func(name string) { leftOut = append(leftOut, name) })
 			kept := map[string]string{}
 			for name, text := range r.Files {
 				if guard.Keeps(name, false) {
@@ -103,13 +103,13 @@ func TestGuard(t *testing.T) {
 		{".env", false, ""},
 	} {
 		said := ""
-		guard := glob.NewGuard(root, func(name string) { said = name })
+		guard := filefilter.NewGuard(root, func(name string) { said = name })
 		assert.Equal(t, c.leftOut == "", guard.Keeps(c.name, c.dir), "%q", c.name)
 		assert.Equal(t, c.leftOut, said, "%q", c.name)
-		assert.Equal(t, c.leftOut == "", glob.NewGuard(nil, nil).Keeps(c.name, c.dir) && path.Dir(c.name) != "repo" && path.Dir(c.name) != "repo/hooks", "%q without a folder", c.name)
+		assert.Equal(t, c.leftOut == "", filefilter.NewGuard(nil, nil).Keeps(c.name, c.dir) && path.Dir(c.name) != "repo" && path.Dir(c.name) != "repo/hooks", "%q without a folder", c.name)
 	}
 	once := 0
-	guard := glob.NewGuard(root, func(string) { once++ })
+	guard := filefilter.NewGuard(root, func(string) { once++ })
 	for _, name := range []string{".vscode/a", ".vscode/b", ".vscode"} {
 		assert.False(t, guard.Keeps(name, name == ".vscode"))
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-vercel/sandbox/internal/glob"
+	"github.com/go-vercel/sandbox/internal/filefilter"
 )
 
 // TestSpellingsOfGit tests all spellings that are the same name as ".git" on some file system.
@@ -19,7 +19,7 @@ func TestSpellingsOfGit(t *testing.T) {
 		".g\u200cit/hooks": true, "\ufeff.git/x": true, ".git::$INDEX_ALLOCATION/config": true, `a\.git\hooks`: true, "sub/.git": true,
 		".github/workflows/x": false, ".gitignore": false, "git": false, "x.git": false, ".git2/x": false, "git~10": false,
 	} {
-		assert.Equal(t, want, glob.Git(path), "%q", path)
+		assert.Equal(t, want, filefilter.Git(path), "%q", path)
 	}
 }
 
@@ -34,7 +34,7 @@ func TestWorkTree(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
 	}
 	for name, want := range map[string]bool{"hg": true, "jj": true, "fossil": true, "tree": true, "tree/sub/deep": true, "link": true, "link/deep": true, "apart": false} {
-		got, err := glob.WorkTree(filepath.Join(dir, name))
+		got, err := filefilter.WorkTree(filepath.Join(dir, name))
 		require.NoError(t, err)
 		assert.Equal(t, want, got, name)
 	}

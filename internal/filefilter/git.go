@@ -1,4 +1,4 @@
-package glob
+package filefilter
 
 import (
 	"maps"

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-vercel/sandbox/internal/glob"
+	"github.com/go-vercel/sandbox/internal/filefilter"
 )
 
 func TestFilter(t *testing.T) {
@@ -35,12 +35,12 @@ func TestFilter(t *testing.T) {
 		{[]string{"**"}, nil, "anything", true},
 		{[]string{"[a-c]x"}, nil, "bx", true},
 	} {
-		f, err := glob.New(tc.include, tc.exclude)
+		f, err := filefilter.New(tc.include, tc.exclude)
 		require.NoError(t, err)
 		assert.Equal(t, tc.keeps, f.Keeps(tc.name), "%v %v %s", tc.include, tc.exclude, tc.name)
 	}
 	for _, bad := range []string{"", "/", "[", "a/[b/c"} {
-		_, err := glob.New([]string{bad}, nil)
+		_, err := filefilter.New([]string{bad}, nil)
 		assert.ErrorIs(t, err, path.ErrBadPattern, bad)
 		assert.ErrorContains(t, err, fmt.Sprintf("Include: %q", bad))
 	}
@@ -48,7 +48,7 @@ func TestFilter(t *testing.T) {
 
 // TestFilterIsLinear: matching a pattern with many "**" does not take exponential time.
 func TestFilterIsLinear(t *testing.T) {
-	f, err := glob.New(nil, []string{strings.Repeat("**/a/", 30) + "b"})
+	f, err := filefilter.New(nil, []string{strings.Repeat("**/a/", 30) + "b"})
 	require.NoError(t, err)
 	assert.False(t, f.Excluded(strings.Repeat("a/", 200)+"c"))
 }

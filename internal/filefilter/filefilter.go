@@ -1,6 +1,6 @@
-// Package glob selects files with include and exclude patterns. sandbox.UploadOptions documents
+// Package filefilter selects files with include and exclude patterns. sandbox.UploadOptions documents
 // the syntax.
-package glob
+package filefilter
 
 import (
 	"fmt"
