@@ -75,7 +75,7 @@ func converse(ctx context.Context, tools *agent.Toolset, model func(seen string)
 		}
 		result, err := tools.Call(ctx, tool, json.RawMessage(args))
 		if err != nil {
-			return "", err // only your program or its user can fix it
+			return result.Text, err // your program or its user has to fix it; keep the text in the conversation
 		}
 		seen = result.Text // failed or not, the model reads it and continues
 	}
