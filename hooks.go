@@ -246,7 +246,7 @@ func (u *setup) keepMark(ctx context.Context, cancelHook context.CancelCauseFunc
 				cancelHook(err)
 				return
 			}
-			// After another error the next change may succeed.
+			// After any other error, the next change may succeed.
 		}
 	}()
 	return func() {

@@ -223,8 +223,8 @@ func (e Event) LogValue() slog.Value {
 }
 
 // Start reports to o, which may be nil, that an event begins. The caller calls end when the
-// event ends, with its error. known, if not nil, sets the fields of the event that are known
-// only then.
+// event ends, with its error. The function known, if not nil, sets the fields
+// that are available only at the end.
 func Start(ctx context.Context, o Observer, e Event) (_ context.Context, end func(err error, known func(e *Event))) {
 	if o == nil {
 		return ctx, func(error, func(*Event)) {}

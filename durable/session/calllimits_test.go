@@ -41,9 +41,9 @@ func TestCallsAreBounded(t *testing.T) {
 	require.ErrorContains(t, r.acceptInterrupt(nil, interrupt{"cmd-1", 2}), "nothing", "a refusal leaves no trace in the history")
 }
 
-// TestCallsWhileRefused: while the platform refuses, a run of the workflow never accepts so
-// many calls that it cannot be destroyed. After that, the next run begins and accepts calls
-// again.
+// TestCallsWhileRefused: while the platform refuses requests, a run of the workflow stops
+// accepting calls early enough that the session can still be destroyed. When the refusals
+// end, the next run begins and accepts calls again.
 func TestCallsWhileRefused(t *testing.T) {
 	t.Parallel()
 	for _, destroyed := range []bool{true, false} {

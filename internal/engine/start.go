@@ -274,8 +274,8 @@ func (e *TwiceError) Error() string { return e.Err.Error() }
 func (e *TwiceError) Unwrap() error { return e.Err }
 
 // isDuplicate reports whether the service refused the request because a command with the
-// generated ID exists: a proxy has delivered the request before and returns the response
-// to its retry.
+// generated ID exists: a proxy has sent the request twice. The first one started the
+// command, and the proxy returned the response to the second one.
 func (s *Start) isDuplicate(err error) bool {
 	f, ok := err.(*api.Failure)
 	return ok && !s.Chosen && f.Kind == api.Conflict

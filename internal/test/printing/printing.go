@@ -290,8 +290,8 @@ func waysToPrint(v any) map[string]string {
 	return shown
 }
 
-// Hidden prints a value that contains Mark in all ways, alone and inside other values. The
-// test fails if an output contains Mark.
+// Hidden takes a value that contains Mark, and prints it in all ways, alone and inside
+// other values. The test fails if an output contains Mark.
 func (mod Module) Hidden(t *testing.T, name string, v any) {
 	t.Helper()
 	rv := reflect.ValueOf(v)
