@@ -70,7 +70,7 @@ var waysAround = map[string]string{
 	"cli/logs.go:write":                "what a program has written",
 	"files/progress.go:newBarOf":       "draws over its own line",
 	"cli/readwrite.go:catFile":         "the content of a file",
-	"cli/remote.go:run":                "what a program writes",
+	"cli/commandoptions.go:run":        "what a program writes",
 	"cli/rsh.go:remoteShell":           "a protocol",
 	"local/daemon.go:Serve":            "the daemon, whose streams are files",
 	"local/daemon.go:serve":            "the daemon, whose streams are files",
