@@ -38,8 +38,8 @@ type Limits struct {
 	CallsPerMinute int
 	// Calls, Bytes and Time are budgets of the whole Toolset: the number of calls, the
 	// bytes of results and copied files, and the total time of calls. Malformed and refused
-	// calls count as calls. The time in [Options].Before does not count. By default there is no limit. When a budget is used
-	// up, calls fail with [ErrLimit].
+	// calls count as calls. The time in [Options].Before does not count. By default there
+	// is no limit. When a budget is used up, calls fail with [ErrLimit].
 	Calls int
 	Bytes int64
 	Time  time.Duration

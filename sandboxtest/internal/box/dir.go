@@ -153,17 +153,17 @@ func TempDir(parent, prefix string) (dir string, unlock func() error, err error)
 	if err != nil {
 		return "", nil, errors.Join(err, os.RemoveAll(made))
 	}
-	ownDirs.Store(made, nil)
+	lockedDirs.Store(made, nil)
 	return dir, func() error {
-		ownDirs.Delete(made)
+		lockedDirs.Delete(made)
 		return release()
 	}, nil
 }
 
-// ownDirs contains the directories that TempDir has locked in this process. Each TempDir
+// lockedDirs contains the directories that TempDir has locked in this process. Each TempDir
 // skips them: if many servers run, trying all these locks would take longer than the rest
 // of the call.
-var ownDirs sync.Map
+var lockedDirs sync.Map
 
 // removeAbandoned removes the temporary directories of dead processes. Their locks are
 // free.
@@ -178,7 +178,7 @@ func removeAbandoned(parent, prefix string) {
 			continue
 		}
 		dir := filepath.Join(parent, entry.Name())
-		if _, ok := ownDirs.Load(dir); ok {
+		if _, ok := lockedDirs.Load(dir); ok {
 			continue
 		}
 		name := filepath.Join(dir, lockName)

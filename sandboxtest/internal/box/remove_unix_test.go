@@ -62,7 +62,7 @@ func TestAbandonedDirectoriesWhileClosing(t *testing.T) {
 	dir, unlock, err := TempDir(parent, "prefix-")
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(filepath.Join(dir, claimName)))
-	_, own := ownDirs.LoadAndDelete(dir) // as if another process had locked it
+	_, own := lockedDirs.LoadAndDelete(dir) // as if another process had locked it
 	require.True(t, own)
 	removeAbandoned(parent, "prefix-")
 	assert.NoFileExists(t, filepath.Join(dir, claimName), "a new file would keep the owner from removing the directory")

@@ -242,8 +242,9 @@ func (s *store) get(id backend.LayerID) (*layer, error) {
 }
 
 // acquire protects a layer from removal, and returns its ID. If another layer has replaced
-// the layer's chain, acquire protects that one, and returns its ID instead. If chained is set, it also returns the names of the chain,
-// newest first; otherwise only the name of the layer.
+// the layer's chain, acquire protects that one, and returns its ID instead. If chained is
+// set, it also returns the names of the chain, newest first; otherwise only the name of the
+// layer.
 func (s *store) acquire(id backend.LayerID, chained bool) (backend.LayerID, []string, error) {
 	if id == "" {
 		return "", nil, nil
