@@ -104,7 +104,7 @@ func coveredBy(t *testing.T, d *departure) string {
 func exitCodes(t *testing.T) string {
 	t.Helper()
 	meanings := map[int]string{
-		2: "a mistake in the command line", 3: "not found", 4: "not logged in, or not allowed", 5: "exists already, or in use", 24: "copied, except for files that changed or could not be read",
+		2: "a mistake in the command line", 3: "not found", 4: "not logged in, or not allowed", 5: "exists already, or is in use", 24: "copied, except for files that changed or could not be read",
 		125: "the command did not start", 126: "the command can't be executed", 127: "the command does not exist",
 	}
 	found := map[int][]string{}
@@ -117,7 +117,7 @@ func exitCodes(t *testing.T) string {
 			}
 		}
 	}
-	text := "| exit code here, where the official CLI's is 1 | meaning | lines | such as |\n| --- | --- | --- | --- |\n"
+	text := "| exit code (official CLI: 1) | meaning | recorded lines | example |\n| --- | --- | --- | --- |\n"
 	for _, code := range slices.Sorted(maps.Keys(found)) {
 		require.NotEmpty(t, meanings[code], "exit code %d", code)
 		text += fmt.Sprintf("| %d | %s | %d | `sandbox %s` |\n", code, meanings[code], len(found[code]), found[code][0])

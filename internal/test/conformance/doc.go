@@ -4,5 +4,5 @@
 // testdata/conformance/README.md describes the format. Another process plays a scenario
 // against the scripted [Server], because the code for credentials reads the environment, the
 // home directory and the working directory. testdata/conformance/departures.json lists the
-// intended differences with their reasons. README.md has a diagram of the package.
+// intended differences with their reasons. README.md describes the files.
 package conformance

@@ -4,5 +4,5 @@
 // contents that it may have.
 //
 // A seed determines a program. If a program fails, the test shrinks it to the steps that are
-// needed for the failure. README.md lists bugs with the seeds that find them.
+// needed for the failure. README.md describes the steps, the faults and the checks.
 package modeltest
