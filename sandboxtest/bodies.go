@@ -85,6 +85,14 @@ func bodyError(err error) error {
 	return err
 }
 
+// respond responds with v. If err is not nil, it only returns that, for the error response.
+func (c *call) respond(status int, v any, err error) error {
+	if err == nil {
+		reply.WriteJSON(c.w, status, v)
+	}
+	return err
+}
+
 // decode reads a JSON object of the usual size into v; see decodeUpTo.
 func (c *call) decode(v any) error { return c.decodeUpTo(maxJSON, v) }
 

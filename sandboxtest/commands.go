@@ -50,12 +50,9 @@ func (p *commandParams) check() error {
 
 // runCommand handles POST …/cmd, waited and detached.
 func (c *call) runCommand() error {
-	sess, err := c.session()
-	if err != nil {
-		return err
-	}
 	var p commandParams
-	if err := c.decode(&p); err != nil {
+	sess, err := c.sessionAndBody(&p)
+	if err != nil {
 		return err
 	}
 	if err := p.check(); err != nil {
@@ -70,8 +67,7 @@ func (c *call) runCommand() error {
 		return err
 	}
 	if !p.Wait {
-		reply.WriteJSON(c.w, http.StatusOK, wire.CommandResponse{Command: cmd.Describe()})
-		return nil
+		return c.respond(http.StatusOK, wire.CommandResponse{Command: cmd.Describe()}, nil)
 	}
 	atStart := cmd.Describe()
 	atStart.ExitCode, atStart.DurationMs = nil, nil
@@ -129,8 +125,7 @@ func (c *call) listCommands() error {
 	for _, cmd := range order {
 		resp.Commands = append(resp.Commands, cmd.Describe())
 	}
-	reply.WriteJSON(c.w, http.StatusOK, resp)
-	return nil
+	return c.respond(http.StatusOK, resp, nil)
 }
 
 func (c *call) getCommand() error {
@@ -153,8 +148,7 @@ func (c *call) getCommand() error {
 			return c.ctx.Err()
 		}
 	}
-	reply.WriteJSON(c.w, http.StatusOK, wire.CommandResponse{Command: cmd.Describe()})
-	return nil
+	return c.respond(http.StatusOK, wire.CommandResponse{Command: cmd.Describe()}, nil)
 }
 
 func (c *call) commandLogs() error {
@@ -192,9 +186,6 @@ func (c *call) killCommand() error {
 	if *p.Signal < 1 || *p.Signal > 64 {
 		return reply.Invalid("`signal` should be between 1 and 64.")
 	}
-	if err := cmd.Signal(c.ctx, *p.Signal); err != nil {
-		return err
-	}
-	reply.WriteJSON(c.w, http.StatusOK, wire.CommandResponse{Command: cmd.Describe()})
-	return nil
+	err = cmd.Signal(c.ctx, *p.Signal)
+	return c.respond(http.StatusOK, wire.CommandResponse{Command: cmd.Describe()}, err)
 }

@@ -145,8 +145,7 @@ func (c *call) makeSandbox(project, name string, set store.Settings, from *store
 	w := &resp.Sandbox
 	w.TotalEgressBytes, w.TotalIngressBytes, w.TotalActiveCPUDurationMs, w.TotalDurationMs = nil, nil, nil, nil
 	w.ExpiresAt = wire.Time{}
-	reply.WriteJSON(c.w, http.StatusOK, resp)
-	return nil
+	return c.respond(http.StatusOK, resp, nil)
 }
 
 // completeSettings sets the runtime or image that the request does not name, and checks the

@@ -76,8 +76,7 @@ func (c *call) listDrives() error {
 	}
 	items := slices.DeleteFunc(c.s.store.ListDrives(q.Get("projectId")), func(d wire.Drive) bool { return !strings.HasPrefix(d.Name, prefix) })
 	items, pagination := paginate(page, "drives by "+by, items, func(d wire.Drive) sortKey { return sortKey{key(d), d.ID} })
-	reply.WriteJSON(c.w, http.StatusOK, wire.DrivesPage{Drives: items, Pagination: pagination})
-	return nil
+	return c.respond(http.StatusOK, wire.DrivesPage{Drives: items, Pagination: pagination}, nil)
 }
 
 // mountParam is a mount in a request. Unlike wire.Mount, it is decoded strictly.
@@ -129,8 +128,7 @@ func checkMountParams(mounts map[string]mountParam) (map[string]wire.Mount, erro
 
 // getFeatures handles GET /v2/sandboxes/features, which lists what the project may use.
 func (c *call) getFeatures() error {
-	reply.WriteJSON(c.w, http.StatusOK, map[string]any{"features": map[string]bool{"drives": true}})
-	return nil
+	return c.respond(http.StatusOK, map[string]any{"features": map[string]bool{"drives": true}}, nil)
 }
 
 // getOrCreateDrive handles POST /v2/sandboxes/drives/{name}.
@@ -158,28 +156,19 @@ func (c *call) getOrCreateDrive() error {
 	if fresh {
 		status = http.StatusCreated
 	}
-	reply.WriteJSON(c.w, status, wire.DriveResponse{Drive: d})
-	return nil
+	return c.respond(status, wire.DriveResponse{Drive: d}, nil)
 }
 
 // getDrive handles GET /v2/sandboxes/drives/{nameOrId}.
 func (c *call) getDrive() error {
 	d, err := c.s.store.Drive(c.r.URL.Query().Get("projectId"), c.values[0])
-	if err != nil {
-		return err
-	}
-	reply.WriteJSON(c.w, http.StatusOK, wire.DriveResponse{Drive: d})
-	return nil
+	return c.respond(http.StatusOK, wire.DriveResponse{Drive: d}, err)
 }
 
 // deleteDrive handles DELETE /v2/sandboxes/drives/{name}.
 func (c *call) deleteDrive() error {
 	d, err := c.s.store.DeleteDrive(c.r.URL.Query().Get("projectId"), c.values[0])
-	if err != nil {
-		return err
-	}
-	reply.WriteJSON(c.w, http.StatusOK, wire.DriveResponse{Drive: d})
-	return nil
+	return c.respond(http.StatusOK, wire.DriveResponse{Drive: d}, err)
 }
 
 // forkDrive handles POST /v2/sandboxes/drives/{name}/fork: a copy under
@@ -202,9 +191,5 @@ func (c *call) forkDrive() error {
 	ctx, cancel := c.detachedContext()
 	defer cancel()
 	d, err := c.s.store.ForkDrive(ctx, c.values[0], store.Key{Project: project, Name: p.Name})
-	if err != nil {
-		return err
-	}
-	reply.WriteJSON(c.w, http.StatusCreated, wire.DriveResponse{Drive: d})
-	return nil
+	return c.respond(http.StatusCreated, wire.DriveResponse{Drive: d}, err)
 }

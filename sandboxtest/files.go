@@ -36,12 +36,9 @@ func (p *pathParams) check() error {
 
 // beginFileCall reads the body of an operation on a file and finds the machine.
 func (c *call) beginFileCall() (*store.Session, *box.Box, *pathParams, error) {
-	sess, err := c.session()
-	if err != nil {
-		return nil, nil, nil, err
-	}
 	p := new(pathParams)
-	if err := c.decode(p); err != nil {
+	sess, err := c.sessionAndBody(p)
+	if err != nil {
 		return nil, nil, nil, err
 	}
 	if err := p.check(); err != nil {
@@ -64,8 +61,7 @@ func (c *call) makeDir() error {
 	if err := mkdir(p.Path, p.Cwd); err != nil {
 		return c.fileError(sess, "error creating directory", err)
 	}
-	reply.WriteJSON(c.w, http.StatusOK, struct{}{})
-	return nil
+	return c.respond(http.StatusOK, struct{}{}, nil)
 }
 
 // readFile handles POST …/fs/read.
@@ -146,8 +142,7 @@ func (c *call) writeFiles() error {
 		}
 		return c.fileError(sess, "error writing files", err)
 	}
-	reply.WriteJSON(c.w, http.StatusOK, struct{}{})
-	return nil
+	return c.respond(http.StatusOK, struct{}{}, nil)
 }
 
 // fileError returns the API's error for an error of the file system.

@@ -77,8 +77,7 @@ func (c *call) listSandboxes() error {
 		return !strings.HasPrefix(sb.Name, prefix) || !hasTags(sb.Tags, tags) || status != "" && sb.Status != status
 	})
 	items, pagination := paginate(page, "sandboxes by "+by, items, func(s wire.Sandbox) sortKey { return sortKey{key(s), s.Name} })
-	reply.WriteJSON(c.w, http.StatusOK, wire.SandboxesPage{Sandboxes: items, Pagination: pagination})
-	return nil
+	return c.respond(http.StatusOK, wire.SandboxesPage{Sandboxes: items, Pagination: pagination}, nil)
 }
 
 func hasTags(tags, want map[string]string) bool {
@@ -116,11 +115,10 @@ func (c *call) getSandbox() error {
 	if systemRoutes {
 		resp.Routes = append(resp.Routes, c.s.terminalRoute(resp.Session))
 	}
-	reply.WriteJSON(c.w, http.StatusOK, struct {
+	return c.respond(http.StatusOK, struct {
 		wire.SandboxResponse
 		Resumed bool `json:"resumed"` // present even if false
-	}{resp, resumed})
-	return nil
+	}{resp, resumed}, nil)
 }
 
 // updateSandbox handles PATCH /v2/sandboxes/{name}. Ports, tags and retention change at
@@ -144,11 +142,7 @@ func (c *call) updateSandbox() error {
 	ctx, cancel := c.detachedContext()
 	defer cancel()
 	resp, err := sb.Update(ctx, func(set *store.Settings) error { return p.apply(c.s.store, set) }, p.CurrentSnapshotID, resume)
-	if err != nil {
-		return err
-	}
-	reply.WriteJSON(c.w, http.StatusOK, resp)
-	return nil
+	return c.respond(http.StatusOK, resp, err)
 }
 
 // deleteSandbox handles DELETE /v2/sandboxes/{name}. It keeps the snapshots, because other
@@ -164,9 +158,5 @@ func (c *call) deleteSandbox() error {
 		return err
 	}
 	resp, err := sb.Delete(orphans)
-	if err != nil {
-		return err
-	}
-	reply.WriteJSON(c.w, http.StatusOK, resp)
-	return nil
+	return c.respond(http.StatusOK, resp, err)
 }

@@ -21,6 +21,15 @@ func (c *call) session() (*store.Session, error) {
 	return sess, nil
 }
 
+// sessionAndBody returns the session in the path, and decodes the body into v.
+func (c *call) sessionAndBody(v any) (*store.Session, error) {
+	sess, err := c.session()
+	if err != nil {
+		return nil, err
+	}
+	return sess, c.decode(v)
+}
+
 func (c *call) listSessions() error {
 	project, err := c.listProject()
 	if err != nil {
@@ -33,8 +42,7 @@ func (c *call) listSessions() error {
 	}
 	items := c.s.store.ListSessions(project, q.Get("name"))
 	items, pagination := paginate(page, "sessions", items, func(s wire.Session) sortKey { return sortKey{timeKey(s.CreatedAt), s.ID} })
-	reply.WriteJSON(c.w, http.StatusOK, wire.SessionsPage{Sessions: items, Pagination: pagination})
-	return nil
+	return c.respond(http.StatusOK, wire.SessionsPage{Sessions: items, Pagination: pagination}, nil)
 }
 
 type extendParams struct {
@@ -42,12 +50,9 @@ type extendParams struct {
 }
 
 func (c *call) extendTimeout() error {
-	sess, err := c.session()
-	if err != nil {
-		return err
-	}
 	var p extendParams
-	if err := c.decode(&p); err != nil {
+	sess, err := c.sessionAndBody(&p)
+	if err != nil {
 		return err
 	}
 	if p.Duration == nil {
@@ -57,15 +62,11 @@ func (c *call) extendTimeout() error {
 	if d < wire.MinTimeout {
 		return reply.Invalid("`duration` should be >= %d.", wire.MinTimeout.Milliseconds())
 	}
-	if err := sess.Extend(c.ctx, d); err != nil {
-		return err
-	}
-	return c.respondSession(sess)
+	return c.respondSession(sess, sess.Extend(c.ctx, d))
 }
 
-func (c *call) respondSession(sess *store.Session) error {
-	reply.WriteJSON(c.w, http.StatusOK, wire.SessionResponse{Session: sess.Describe().Session})
-	return nil
+func (c *call) respondSession(sess *store.Session, err error) error {
+	return c.respond(http.StatusOK, wire.SessionResponse{Session: sess.Describe().Session}, err)
 }
 
 func (c *call) getSession() error {
@@ -81,25 +82,17 @@ func (c *call) getSession() error {
 	if systemRoutes {
 		resp.Routes = append(resp.Routes, c.s.terminalRoute(resp.Session))
 	}
-	reply.WriteJSON(c.w, http.StatusOK, resp)
-	return nil
+	return c.respond(http.StatusOK, resp, nil)
 }
 
 // stopSession handles POST …/stop. Stopping a stopped session is not an error.
 func (c *call) stopSession() error {
-	sess, err := c.session()
+	sess, err := c.sessionAndBody(&struct{}{})
 	if err != nil {
-		return err
-	}
-	if err := c.decode(&struct{}{}); err != nil {
 		return err
 	}
 	resp, err := sess.StopAndAwait(c.ctx)
-	if err != nil {
-		return err
-	}
-	reply.WriteJSON(c.w, http.StatusOK, resp)
-	return nil
+	return c.respond(http.StatusOK, resp, err)
 }
 
 // setPolicy handles POST …/network-policy, which affects this session and later ones.
@@ -116,8 +109,5 @@ func (c *call) setPolicy() error {
 	if err != nil {
 		return err
 	}
-	if err := sess.SetPolicy(c.ctx, policy, raw); err != nil {
-		return err
-	}
-	return c.respondSession(sess)
+	return c.respondSession(sess, sess.SetPolicy(c.ctx, policy, raw))
 }

@@ -43,8 +43,7 @@ func (c *call) listSnapshots() error {
 	}
 	items := c.s.store.ListSnapshots(project, q.Get("name"))
 	items, pagination := paginate(page, "snapshots", items, func(s wire.Snapshot) sortKey { return sortKey{timeKey(s.CreatedAt), s.ID} })
-	reply.WriteJSON(c.w, http.StatusOK, wire.SnapshotsPage{Snapshots: items, Pagination: pagination})
-	return nil
+	return c.respond(http.StatusOK, wire.SnapshotsPage{Snapshots: items, Pagination: pagination}, nil)
 }
 
 // snapshot returns the snapshot with the ID in the path.
@@ -64,18 +63,14 @@ func (c *call) snapshot() (*store.Snapshot, error) {
 }
 
 func (c *call) respondSnapshot(sn *store.Snapshot) error {
-	reply.WriteJSON(c.w, http.StatusOK, wire.SnapshotResponse{Snapshot: sn.Describe()})
-	return nil
+	return c.respond(http.StatusOK, wire.SnapshotResponse{Snapshot: sn.Describe()}, nil)
 }
 
 // createSnapshot handles POST …/snapshot.
 func (c *call) createSnapshot() error {
-	sess, err := c.session()
-	if err != nil {
-		return err
-	}
 	var p snapshotParams
-	if err := c.decode(&p); err != nil {
+	sess, err := c.sessionAndBody(&p)
+	if err != nil {
 		return err
 	}
 	expiration := p.Expiration.Std()
@@ -88,9 +83,5 @@ func (c *call) createSnapshot() error {
 		expiration = new(store.ShortExpiration)
 	}
 	resp, err := sess.StopWithSnapshot(c.ctx, expiration)
-	if err != nil {
-		return err
-	}
-	reply.WriteJSON(c.w, http.StatusCreated, resp)
-	return nil
+	return c.respond(http.StatusCreated, resp, err)
 }

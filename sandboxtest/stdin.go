@@ -43,8 +43,7 @@ func (c *call) writeStdin() error {
 	}
 	written, err := cmd.WriteStdin(data, p.Offset, p.Close)
 	if err == nil {
-		reply.WriteJSON(c.w, http.StatusOK, wire.StdinResponse{Command: cmd.Describe(), BytesWritten: &written})
-		return nil
+		return c.respond(http.StatusOK, wire.StdinResponse{Command: cmd.Describe(), BytesWritten: &written}, nil)
 	}
 	failure, ok := errors.AsType[*reply.Error](err)
 	switch {

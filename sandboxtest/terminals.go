@@ -33,21 +33,13 @@ const (
 
 // openInteractive handles POST …/interactive.
 func (c *call) openInteractive() error {
-	sess, err := c.session()
+	sess, err := c.sessionAndBody(&struct{}{})
 	if err != nil {
 		return err
 	}
-	if err := c.decode(&struct{}{}); err != nil {
-		return err
-	}
-	if _, err := sess.Use(c.ctx); err != nil {
-		return err
-	}
-	reply.WriteJSON(c.w, http.StatusOK, wire.InteractiveResponse{
-		URL:   "ws://" + c.s.address() + interactivePath + c.values[0],
-		Token: sess.Token,
-	})
-	return nil
+	_, err = sess.Use(c.ctx)
+	url := "ws://" + c.s.address() + interactivePath + c.values[0]
+	return c.respond(http.StatusOK, wire.InteractiveResponse{URL: url, Token: sess.Token}, err)
 }
 
 // terminalRoute returns the route of a session's terminals. A response contains it only

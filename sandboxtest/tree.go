@@ -27,6 +27,5 @@ func (c *call) snapshotTree() error {
 	}
 	resp := c.s.store.Tree(q.Get("project"), id, page.desc, page.limit)
 	resp.Pagination.Count = len(resp.Snapshots)
-	reply.WriteJSON(c.w, http.StatusOK, resp)
-	return nil
+	return c.respond(http.StatusOK, resp, nil)
 }
