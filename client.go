@@ -358,9 +358,7 @@ func apiAddress(base string, allowHTTP bool) (u *url.URL, fromEnv bool, err erro
 		base = os.Getenv(oidc.BaseURLVariable)
 		fromEnv = base != ""
 	}
-	if base == "" {
-		base = oidc.DefaultBaseURL
-	}
+	base = cmp.Or(base, oidc.DefaultBaseURL)
 	if u, err = oidc.Address(base, allowHTTP); err != nil {
 		return nil, false, invalid("BaseURL", "%v", err)
 	}

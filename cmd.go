@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -420,9 +421,7 @@ func lookPath(ctx context.Context, t target, name string, o *CommandOptions) (st
 	if name == "" {
 		return "", missingProgram(name, nil)
 	}
-	if o == nil {
-		o = &CommandOptions{}
-	}
+	o = cmp.Or(o, &CommandOptions{})
 	dir := o.Cwd
 	if !path.IsAbs(dir) {
 		dir = path.Join(t.cwd(), dir)

@@ -299,9 +299,7 @@ func (d *Drive) UnmarshalJSON(data []byte) error {
 	if in.Drive.Name == "" {
 		return errors.New("sandbox: JSON is not a serialized drive: drive.name is missing")
 	}
-	if in.ProjectID == "" {
-		in.ProjectID = in.Drive.ProjectID
-	}
+	in.ProjectID = cmp.Or(in.ProjectID, in.Drive.ProjectID)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.c, d.project, d.data = nil, in.ProjectID, in.Drive

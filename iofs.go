@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -50,10 +51,7 @@ func (x *ioFS) path(op, name string) (string, error) {
 	if !fs.ValidPath(name) {
 		return "", &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
 	}
-	root := x.root
-	if root == "" {
-		root = "."
-	}
+	root := cmp.Or(x.root, ".")
 	switch {
 	case name == ".":
 		return root, nil

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"io/fs"
@@ -130,12 +131,8 @@ type pump struct {
 func startPump(ctx context.Context, f *follower, cmd *Command, o *CommandOptions, e api.Span) *pump {
 	p := &pump{done: make(chan struct{}), event: e}
 	writers := *o
-	if writers.Stdout == nil {
-		writers.Stdout = io.Discard
-	}
-	if writers.Stderr == nil {
-		writers.Stderr = io.Discard
-	}
+	writers.Stdout = cmp.Or(writers.Stdout, io.Discard)
+	writers.Stderr = cmp.Or(writers.Stderr, io.Discard)
 	within := engine.Patience(ctx)
 	go func() {
 		defer close(p.done)

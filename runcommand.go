@@ -125,9 +125,7 @@ func (o StartOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o)
 // command returns the options in the common form of all commands. It marks the process
 // for SignalTree.
 func (o *StartOptions) command() *CommandOptions {
-	if o == nil {
-		o = &StartOptions{}
-	}
+	o = cmp.Or(o, &StartOptions{})
 	return &CommandOptions{
 		Cwd: o.Cwd, Env: o.Env, Sudo: o.Sudo, Timeout: o.Timeout, Stdout: o.Stdout, Stderr: o.Stderr, KillOnCancel: o.KillOnCancel,
 		ID: o.ID, Binary: o.Binary, attach: o.AttachStdin, markTree: true,

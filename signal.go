@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -209,9 +210,7 @@ func (c *Command) treeToken() string {
 // treeToken returns the value for a command that is started with an ID, which is unique
 // in the session, or without one.
 func treeToken(session, id string) string {
-	if id == "" {
-		id = rand.Text()
-	}
+	id = cmp.Or(id, rand.Text())
 	return session + "/" + id
 }
 

@@ -144,9 +144,7 @@ func (f *FileSystem) WriteFiles(ctx context.Context, files []File, opts *WriteFi
 	if _, err := enter(ctx, f); err != nil {
 		return err
 	}
-	if opts == nil {
-		opts = &WriteFilesOptions{}
-	}
+	opts = cmp.Or(opts, &WriteFilesOptions{})
 	report := &copyReport{}
 	entries := make([]tarball.Entry, len(files))
 	total := int64(0)

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,10 +25,7 @@ type userError struct{ step *users.StepError }
 
 // Error returns the action and what the sandbox reported.
 func (e userError) Error() string {
-	reason := strings.TrimSpace(e.step.Stderr)
-	if reason == "" {
-		reason = fmt.Sprintf("exit code %d, output %.100q", e.step.ExitCode, e.step.Stdout)
-	}
+	reason := cmp.Or(strings.TrimSpace(e.step.Stderr), fmt.Sprintf("exit code %d, output %.100q", e.step.ExitCode, e.step.Stdout))
 	return redact.Printable("sandbox: " + e.step.Action + ": " + reason)
 }
 
@@ -329,9 +327,7 @@ func (u *User) mkdir(ctx context.Context, name string) error {
 }
 
 func (u *User) openFile(ctx context.Context, name, cwd string) (io.ReadCloser, int64, error) {
-	if cwd == "" {
-		cwd = u.home
-	}
+	cwd = cmp.Or(cwd, u.home)
 	return openEncoded(ctx, u, joinCwd(cwd, name))
 }
 

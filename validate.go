@@ -177,9 +177,7 @@ const defaultCwd = "/vercel/sandbox"
 
 // absolutePath resolves name in cwd and cleans it.
 func absolutePath(cwd, name string) (string, error) {
-	if cwd == "" {
-		cwd = defaultCwd
-	}
+	cwd = cmp.Or(cwd, defaultCwd)
 	if !path.IsAbs(cwd) {
 		return "", invalid("Cwd", "the working directory %q is not an absolute path", cwd)
 	}
@@ -202,9 +200,7 @@ func filePath(cwd, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if cwd == "" {
-		cwd = defaultCwd
-	}
+	cwd = cmp.Or(cwd, defaultCwd)
 	if isWithin(path.Clean(cwd), abs) {
 		return "", invalid("Path", "%q is a directory (%s), which a file would replace", name, abs)
 	}

@@ -180,9 +180,7 @@ func (w *FileWriter) flush(op string, to *coreutils.Placement) {
 	}
 	w.buf = w.buf[:0]
 	w.meter.add(w.name, int(piece.Size))
-	if w.part == "" {
-		w.part = coreutils.Dir(w.name) + "/.write-" + rand.Text()
-	}
+	w.part = cmp.Or(w.part, coreutils.Dir(w.name)+"/.write-"+rand.Text())
 	w.joining = make(chan error, 1)
 	go func() { w.joining <- w.join(piece, to) }()
 	if to != nil {

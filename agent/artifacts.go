@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -32,9 +33,7 @@ func checkArtifactName(name string) (string, error) {
 }
 
 func (in *saveInput) setDefaults() {
-	if in.Name == "" {
-		in.Name = path.Base(in.Path.given)
-	}
+	in.Name = cmp.Or(in.Name, path.Base(in.Path.given))
 }
 
 func saveArtifact(ctx context.Context, c *call, in *saveInput) (Result, error) {

@@ -78,9 +78,7 @@ func NewConversations(client *sandbox.Client, opts *ConversationsOptions) *Conve
 	if opts != nil {
 		p.opts = *opts
 	}
-	if p.opts.Prefix == "" {
-		p.opts.Prefix = "agent-"
-	}
+	p.opts.Prefix = cmp.Or(p.opts.Prefix, "agent-")
 	switch {
 	case !validPrefix.MatchString(p.opts.Prefix):
 		p.invalid = entry.Invalid("agent", "Prefix", "%q; it must begin with a letter or digit, contain only letters, digits and - _ . and have at most 64 characters", p.opts.Prefix)
@@ -90,9 +88,7 @@ func NewConversations(client *sandbox.Client, opts *ConversationsOptions) *Conve
 	p.opts.Idle = valueOr(p.opts.Idle, 5*time.Minute)
 	p.opts.MaxAge = valueOr(p.opts.MaxAge, 7*24*time.Hour)
 	p.opts.MaxRunning = max(valueOr(p.opts.MaxRunning, 16), 1)
-	if p.opts.Logger == nil {
-		p.opts.Logger = slog.New(slog.DiscardHandler)
-	}
+	p.opts.Logger = cmp.Or(p.opts.Logger, slog.New(slog.DiscardHandler))
 	return p
 }
 

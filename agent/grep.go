@@ -3,6 +3,7 @@ package agent
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,10 +78,7 @@ func grepFiles(ctx context.Context, c *call, in *grepInput) (Result, error) {
 	if err != nil || strings.ContainsAny(in.Pattern, "\n\x00") {
 		return Result{}, modelErrorf("The pattern is not an RE2 regular expression for a single line.")
 	}
-	limit := min(max(in.Limit, 0), maxMatches)
-	if limit == 0 {
-		limit = 100
-	}
+	limit := cmp.Or(min(max(in.Limit, 0), maxMatches), 100)
 	s := &search{c: c, re: re, pattern: pattern, limit: limit}
 	if s.root, err = c.resolvePath(ctx, in.Path); err != nil {
 		return Result{}, err

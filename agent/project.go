@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -196,10 +197,7 @@ func listSandboxes(ctx context.Context, c *call, in *listSandboxesInput) (Result
 	}
 	rows := make([]string, 0, len(page.Items))
 	for _, i := range page.Items {
-		image := i.Image
-		if image == "" {
-			image = i.Runtime
-		}
+		image := cmp.Or(i.Image, i.Runtime)
 		image, _, _ = strings.Cut(image, "@") // the digest means nothing to a model
 		var row strings.Builder
 		fmt.Fprintf(&row, "%s (%s, %s)", i.Name, i.Status, image)

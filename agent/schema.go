@@ -177,9 +177,7 @@ func (l location) MarshalJSON() ([]byte, error) { return json.Marshal(cmp.Or(l.a
 
 // setDefault sets a location that the model has omitted.
 func (l *location) setDefault(value string) {
-	if l.given == "" {
-		l.given = value
-	}
+	l.given = cmp.Or(l.given, value)
 }
 
 // locations returns the locations among the arguments that the model has given.

@@ -218,10 +218,7 @@ func (t *Toolset) Instructions() string {
 	if t == nil {
 		return ""
 	}
-	text := t.opts.Environment
-	if text == "" {
-		text = "Your tools work in an isolated Linux machine, a sandbox."
-	}
+	text := cmp.Or(t.opts.Environment, "Your tools work in an isolated Linux machine, a sandbox.")
 	if t.client != nil {
 		text += " There may be several, each with a name. Create one, and stop or remove it in the end."
 	}

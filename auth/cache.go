@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -158,10 +159,7 @@ func (c *credentialCache) get(ctx context.Context, refused string) (Credentials,
 	if c.current.usable(time.Now()) && c.current.Token != refused {
 		return c.current.Credentials, nil
 	}
-	if lastErr == nil {
-		lastErr = errUnusableCredentials
-	}
-	return Credentials{}, lastErr
+	return Credentials{}, cmp.Or(lastErr, errUnusableCredentials)
 }
 
 // startFetch returns credentials if they are available. Otherwise it returns the fetch in

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -167,12 +168,8 @@ func (p *oidcTokens) scope(hint oidc.Scope) (oidc.Scope, error) {
 	if err != nil && (scope.ProjectID == "" || !errors.Is(err, oidc.ErrNothing)) {
 		return oidc.Scope{}, err
 	}
-	if scope.TeamID == "" {
-		scope.TeamID = link.TeamID
-	}
-	if scope.ProjectID == "" {
-		scope.ProjectID = link.ProjectID
-	}
+	scope.TeamID = cmp.Or(scope.TeamID, link.TeamID)
+	scope.ProjectID = cmp.Or(scope.ProjectID, link.ProjectID)
 	return scope, nil
 }
 

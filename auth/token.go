@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -32,12 +33,8 @@ func Token(token string, opts *Options) Refresher {
 // and keeps opts.
 func newToken(token, name string, opts *Options) *projectProvider {
 	if claims, err := oidc.ParseClaims(token); err == nil {
-		if opts.TeamID == "" {
-			opts.TeamID = claims.TeamID
-		}
-		if opts.ProjectID == "" {
-			opts.ProjectID = claims.ProjectID
-		}
+		opts.TeamID = cmp.Or(opts.TeamID, claims.TeamID)
+		opts.ProjectID = cmp.Or(opts.ProjectID, claims.ProjectID)
 	}
 	hidden := redact.Hide(&token)
 	login := func(_ context.Context, _ time.Duration, old string) (oidc.Login, error) {

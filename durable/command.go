@@ -130,9 +130,7 @@ func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *Run
 	// After Temporal's database was restored, a lost history of this workflow may have made
 	// the same call. That call had another time, and so another nonce.
 	nonce := timestamp(ctx)
-	if opts.Output == "" {
-		opts.Output = fmt.Sprintf("%s/%s/%d-%s", info.WorkflowExecution.ID, s.Options.Name, s.Commands, nonce)
-	}
+	opts.Output = cmp.Or(opts.Output, fmt.Sprintf("%s/%s/%d-%s", info.WorkflowExecution.ID, s.Options.Name, s.Commands, nonce))
 	in := startInput{Sandbox: s.Options.Name, EnvFrom: s.Options.EnvFrom, Name: name, Args: args, Options: opts, Nonce: nonce, Lease: s.Options.lease()}
 	for again := false; ; again = true {
 		if err := s.ensureMachine(ctx); err != nil {

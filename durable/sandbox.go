@@ -78,9 +78,7 @@ func Open(ctx workflow.Context, o *Options) (*Sandbox, error) {
 	if o != nil {
 		s.Options = *o
 	}
-	if s.Options.Name == "" {
-		s.Options.Name = DefaultName(workflow.GetInfo(ctx).WorkflowExecution.ID)
-	}
+	s.Options.Name = cmp.Or(s.Options.Name, DefaultName(workflow.GetInfo(ctx).WorkflowExecution.ID))
 	s.Epoch = timestamp(ctx)
 	err := s.Resume(ctx)
 	if err != nil {

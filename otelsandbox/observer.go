@@ -1,6 +1,7 @@
 package otelsandbox
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/http"
@@ -41,12 +42,8 @@ func New(opts *Options) (observe.Observer, error) {
 	if opts != nil {
 		o.opts = *opts
 	}
-	if o.opts.TracerProvider == nil {
-		o.opts.TracerProvider = otel.GetTracerProvider()
-	}
-	if o.opts.MeterProvider == nil {
-		o.opts.MeterProvider = otel.GetMeterProvider()
-	}
+	o.opts.TracerProvider = cmp.Or(o.opts.TracerProvider, otel.GetTracerProvider())
+	o.opts.MeterProvider = cmp.Or(o.opts.MeterProvider, otel.GetMeterProvider())
 	version := sandbox.Version()
 	o.tracer = o.opts.TracerProvider.Tracer(Scope, trace.WithInstrumentationVersion(version))
 	var err error

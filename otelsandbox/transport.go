@@ -1,6 +1,7 @@
 package otelsandbox
 
 import (
+	"cmp"
 	"net/http"
 
 	"go.opentelemetry.io/otel/propagation"
@@ -14,9 +15,7 @@ import (
 //
 // A nil next means [http.DefaultTransport].
 func Transport(next http.RoundTripper, propagator propagation.TextMapPropagator) http.RoundTripper {
-	if next == nil {
-		next = http.DefaultTransport
-	}
+	next = cmp.Or(next, http.DefaultTransport)
 	return &transport{next, propagator}
 }
 

@@ -81,12 +81,8 @@ func (o *Options) validate() error {
 	case o.Create.OnCreate != nil:
 		return entry.Invalid("pool", "Options.Create.OnCreate", "is set; use Options.Warm to prepare a sandbox")
 	}
-	if o.Size == 0 {
-		o.Size = 1
-	}
-	if o.Lease == 0 {
-		o.Lease = 5 * time.Minute
-	}
+	o.Size = cmp.Or(o.Size, 1)
+	o.Lease = cmp.Or(o.Lease, 5*time.Minute)
 	if err := cmp.Or(entry.NotNegative("pool", "Options.Size", o.Size), entry.NotNegative("pool", "Options.Max", o.Max),
 		entry.NotNegative("pool", "Options.MaxAge", o.MaxAge), entry.Range("pool", "Options.Lease", o.Lease, minLease, wire.MaxTimeout)); err != nil {
 		return err

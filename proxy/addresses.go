@@ -39,12 +39,7 @@ func parsePrefixes(list ...string) []netip.Prefix {
 }
 
 func anyContains(list []netip.Prefix, a netip.Addr) bool {
-	for _, p := range list {
-		if p.Contains(a) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // isPublic reports whether an address belongs to the public internet. Loopback,

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -125,9 +126,7 @@ func NewForwarder(opts *ForwarderOptions) (*Forwarder, error) {
 		maxDuration:  o.MaxDuration,
 		log:          o.Logger,
 	}
-	if f.log == nil {
-		f.log = slog.New(slog.DiscardHandler)
-	}
+	f.log = cmp.Or(f.log, slog.New(slog.DiscardHandler))
 	for i, r := range o.Rules {
 		checked, err := newRule(r)
 		if err != nil {
@@ -147,10 +146,7 @@ func NewForwarder(opts *ForwarderOptions) (*Forwarder, error) {
 			return checkDial(address, f.allowPrivate, f.own.get)
 		},
 	}
-	config := o.TLSConfig.Clone()
-	if config == nil {
-		config = &tls.Config{MinVersion: tls.VersionTLS12}
-	}
+	config := cmp.Or(o.TLSConfig.Clone(), &tls.Config{MinVersion: tls.VersionTLS12})
 	dial := f.dialer.DialContext
 	if o.DialContext != nil {
 		dial = o.DialContext

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -143,18 +144,10 @@ func Handler(next http.Handler, opts *Options) http.Handler {
 			}
 		}
 	}
-	if h.next == nil {
-		h.next = http.NotFoundHandler()
-	}
-	if h.invalid == nil {
-		h.invalid = http.HandlerFunc(serveForbidden)
-	}
-	if h.log == nil {
-		h.log = slog.New(slog.DiscardHandler)
-	}
-	if h.keys == nil {
-		h.keys = &Keys{HTTPClient: o.HTTPClient}
-	}
+	h.next = cmp.Or(h.next, http.NotFoundHandler())
+	h.invalid = cmp.Or[http.Handler](h.invalid, http.HandlerFunc(serveForbidden))
+	h.log = cmp.Or(h.log, slog.New(slog.DiscardHandler))
+	h.keys = cmp.Or(h.keys, &Keys{HTTPClient: o.HTTPClient})
 	return h
 }
 

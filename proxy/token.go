@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/rsa"
 	"crypto/sha256"
@@ -214,10 +215,7 @@ func (c *claims) meta() (Meta, error) {
 		TeamID:      text(c.TeamID),
 		ProjectID:   text(c.ProjectID),
 		SandboxID:   text(c.SandboxID),
-		SandboxName: text(c.SandboxName),
-	}
-	if m.SandboxName == "" {
-		m.SandboxName = m.SandboxID
+		SandboxName: cmp.Or(text(c.SandboxName), text(c.SandboxID)),
 	}
 	if m.TeamID == "" || m.ProjectID == "" || m.SandboxID == "" {
 		return Meta{}, ErrMissingClaims

@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
@@ -125,9 +126,7 @@ func (c *call) detachedContext() (context.Context, context.CancelFunc) {
 
 // makeSandbox creates a sandbox with its first session and responds with it.
 func (c *call) makeSandbox(project, name string, set store.Settings, from *store.Snapshot, fill func(context.Context, *box.Box) error) error {
-	if name == "" {
-		name = store.NewName()
-	}
+	name = cmp.Or(name, store.NewName())
 	if err := checkName(name); err != nil {
 		return err
 	}
@@ -154,9 +153,7 @@ func (c *call) completeSettings(set *store.Settings, from *store.Snapshot) (err 
 	if from == nil && set.Runtime == "" && set.Image == "" && c.version >= 3 {
 		set.Image, err = c.s.store.PinImage(store.DefaultImage)
 	}
-	if set.Runtime == "" {
-		set.Runtime = store.DefaultRuntime
-	}
+	set.Runtime = cmp.Or(set.Runtime, store.DefaultRuntime)
 	if err == nil {
 		err = set.CheckPlace()
 	}

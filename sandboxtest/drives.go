@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"cmp"
 	"maps"
 	"net/http"
 	"path"
@@ -54,10 +55,7 @@ type forkDriveParams struct {
 // listDrives handles GET /v2/sandboxes/drives.
 func (c *call) listDrives() error {
 	q := c.r.URL.Query()
-	by := q.Get("sortBy")
-	if by == "" {
-		by = "createdAt"
-	}
+	by := cmp.Or(q.Get("sortBy"), "createdAt")
 	key := map[string]func(wire.Drive) string{
 		"createdAt": func(d wire.Drive) string { return timeKey(d.CreatedAt) },
 		"updatedAt": func(d wire.Drive) string { return timeKey(d.UpdatedAt) },

@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"cmp"
 	"errors"
 	"math/rand/v2"
 	"net/http"
@@ -187,8 +188,6 @@ func (f *Fault) respond(w http.ResponseWriter, status int) {
 			e.Code = "injected_fault"
 		}
 	}
-	if e.Message == "" {
-		e.Message = http.StatusText(status)
-	}
+	e.Message = cmp.Or(e.Message, http.StatusText(status))
 	reply.WriteError(w, e)
 }

@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"io/fs"
@@ -128,9 +129,7 @@ func (c *call) writeFiles() error {
 	if err != nil {
 		return err
 	}
-	if cwd == "" {
-		cwd = machine.Account().WorkDir
-	}
+	cwd = cmp.Or(cwd, machine.Account().WorkDir)
 	if f, err := machine.ReadFile(cwd, ""); errors.Is(err, fs.ErrNotExist) {
 		return reply.FileError("The archive could not be extracted: %s: No such file or directory", cwd)
 	} else if err == nil {

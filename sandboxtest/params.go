@@ -255,9 +255,7 @@ func (p *sandboxParams) applyRetention(set *store.Settings) error {
 			return err
 		}
 	}
-	if k.DeleteEvicted == nil {
-		k.DeleteEvicted = new(true)
-	}
+	k.DeleteEvicted = cmp.Or(k.DeleteEvicted, new(true))
 	set.KeepLast = k
 	return nil
 }

@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strings"
@@ -33,33 +34,30 @@ func (c *call) listSandboxes() error {
 		return err
 	}
 	q := c.r.URL.Query()
-	by := q.Get("sortBy")
-	if by == "" {
-		by = "createdAt"
-	}
-	key := map[string]func(wire.Sandbox) string{
+	by := cmp.Or(q.Get("sortBy"), "createdAt")
+	sortBy := map[string]func(wire.Sandbox) string{
 		"createdAt":         func(s wire.Sandbox) string { return timeKey(s.CreatedAt) },
 		"name":              func(s wire.Sandbox) string { return s.Name },
 		"statusUpdatedAt":   func(s wire.Sandbox) string { return timeKey(s.StatusUpdatedAt) },
 		"currentSnapshotId": func(s wire.Sandbox) string { return s.CurrentSnapshotID },
 	}[by]
-	if key == nil {
+	if sortBy == nil {
 		return reply.Invalid("`sortBy` should be equal to one of the allowed values \"createdAt, name, statusUpdatedAt, currentSnapshotId\".")
 	}
 	prefix := q.Get("namePrefix")
 	if prefix != "" && by != "name" {
 		return reply.Invalid("`namePrefix` is only valid when `sortBy` is `name`")
 	}
-	tags := make(map[string]string)
-	if len(q["tags"]) > 1 {
+	key, value, ok := strings.Cut(q.Get("tags"), ":")
+	switch {
+	case len(q["tags"]) > 1:
 		return reply.BadRequest("Only one tag filter is supported at a time.")
+	case len(q["tags"]) == 1 && (!ok || key == ""):
+		return reply.Invalid("`tags` should be of the form key:value.")
 	}
-	for _, tag := range q["tags"] {
-		k, v, ok := strings.Cut(tag, ":")
-		if !ok || k == "" {
-			return reply.Invalid("`tags` should be of the form key:value.")
-		}
-		tags[k] = v
+	hasTag := func(tags map[string]string) bool {
+		v, ok := tags[key]
+		return !q.Has("tags") || ok && v == value
 	}
 	status := q.Get("status")
 	switch {
@@ -74,19 +72,10 @@ func (c *call) listSandboxes() error {
 		return err
 	}
 	items := slices.DeleteFunc(c.s.store.ListSandboxes(project), func(sb wire.Sandbox) bool {
-		return !strings.HasPrefix(sb.Name, prefix) || !hasTags(sb.Tags, tags) || status != "" && sb.Status != status
+		return !strings.HasPrefix(sb.Name, prefix) || !hasTag(sb.Tags) || status != "" && sb.Status != status
 	})
-	items, pagination := paginate(page, "sandboxes by "+by, items, func(s wire.Sandbox) sortKey { return sortKey{key(s), s.Name} })
+	items, pagination := paginate(page, "sandboxes by "+by, items, func(s wire.Sandbox) sortKey { return sortKey{sortBy(s), s.Name} })
 	return c.respond(http.StatusOK, wire.SandboxesPage{Sandboxes: items, Pagination: pagination}, nil)
-}
-
-func hasTags(tags, want map[string]string) bool {
-	for k, v := range want {
-		if got, ok := tags[k]; !ok || got != v {
-			return false
-		}
-	}
-	return true
 }
 
 // getSandbox handles GET /v2/sandboxes/{name}, which resumes only on request.

@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -235,21 +236,11 @@ func (o *Options) complete() error {
 	default:
 		return fmt.Errorf("unknown Options.CommandIDs %q", o.CommandIDs)
 	}
-	if o.Addr == "" {
-		o.Addr = "127.0.0.1:0"
-	}
-	if o.Token == "" {
-		o.Token = newServerToken()
-	}
-	if o.MaxUpload == 0 {
-		o.MaxUpload = 8 << 30
-	}
-	if o.BodyTimeout == 0 {
-		o.BodyTimeout = 30 * time.Second
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Addr = cmp.Or(o.Addr, "127.0.0.1:0")
+	o.Token = cmp.Or(o.Token, newServerToken())
+	o.MaxUpload = cmp.Or(o.MaxUpload, 8<<30)
+	o.BodyTimeout = cmp.Or(o.BodyTimeout, 30*time.Second)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"encoding/json"
@@ -168,9 +169,7 @@ func (t *terminal) readStart() (*terminalMessage, error) {
 	if kind != websocket.MessageText || json.Unmarshal(data, m) != nil || m.Type != "start" {
 		return nil, reply.Invalid("the first frame should be a start message.")
 	}
-	if m.Command == "" {
-		m.Command = "/bin/bash"
-	}
+	m.Command = cmp.Or(m.Command, "/bin/bash")
 	for _, kv := range m.Env {
 		if key, _, ok := strings.Cut(kv, "="); !ok || key == "" {
 			return nil, reply.Invalid("`env` should have entries of the form KEY=value.")

@@ -157,12 +157,8 @@ func (o *ShellOptions) startMessage() (*shell.Start, error) {
 		return nil, invalidOption("Command", errors.New("is empty, but there are Args"))
 	}
 	m := &shell.Start{Cwd: o.Cwd, Cols: o.Cols, Rows: o.Rows}
-	if m.Cols == 0 {
-		m.Cols = defaultCols
-	}
-	if m.Rows == 0 {
-		m.Rows = defaultRows
-	}
+	m.Cols = cmp.Or(m.Cols, defaultCols)
+	m.Rows = cmp.Or(m.Rows, defaultRows)
 	if err := checkSize(m.Cols, m.Rows); err != nil {
 		return nil, err
 	}
@@ -266,9 +262,7 @@ func (s *Shell) Close() error {
 
 // Format prints the terminal's sandbox and session for every verb.
 func (s *Shell) Format(f fmt.State, verb rune) {
-	if s == nil {
-		s = &Shell{}
-	}
+	s = cmp.Or(s, &Shell{})
 	redact.String(f, verb, fmt.Sprintf("terminal in sandbox %s, session %s", s.sandbox, s.session))
 }
 

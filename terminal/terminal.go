@@ -9,6 +9,7 @@
 package terminal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,12 +48,8 @@ func (o *Options) withDefaults() Options {
 	if o != nil {
 		f = *o
 	}
-	if f.Stdin == nil {
-		f.Stdin = os.Stdin
-	}
-	if f.Stdout == nil {
-		f.Stdout = os.Stdout
-	}
+	f.Stdin = cmp.Or(f.Stdin, os.Stdin)
+	f.Stdout = cmp.Or(f.Stdout, os.Stdout)
 	return f
 }
 

@@ -120,12 +120,8 @@ func (c *Conn) receive(kind byte, data []byte) error {
 
 // failLocked sets the errors of reading and writing, unless they are set.
 func (c *Conn) failLocked(in, out error) {
-	if c.inErr == nil {
-		c.inErr = in
-	}
-	if c.outErr == nil {
-		c.outErr = out
-	}
+	c.inErr = cmp.Or(c.inErr, in)
+	c.outErr = cmp.Or(c.outErr, out)
 }
 
 // fail ends the connection because its link has failed.

@@ -45,6 +45,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -234,10 +235,7 @@ func requestPrinter(w io.Writer) func(sandboxtest.Request) {
 	return func(r sandboxtest.Request) {
 		mu.Lock()
 		defer mu.Unlock()
-		what := string(r.Operation)
-		if what == "" {
-			what = "unknown"
-		}
+		what := cmp.Or(string(r.Operation), "unknown")
 		fmt.Fprintf(w, "%s %3d %s %s (%s, %s)\n", r.Start.Format("15:04:05.000"), r.Status, r.Method, r.Path, what,
 			r.Duration.Round(time.Microsecond))
 	}

@@ -8,6 +8,7 @@
 package devserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -339,9 +340,7 @@ func (s *Server) Dial(ctx context.Context, o client.Options) (client.Client, err
 	o.HostPort, o.ConnectionOptions.TLS = s.addr, secure
 	// The default of five seconds may not be enough for a server that has just started
 	// on a busy machine. ctx bounds it.
-	if o.ConnectionOptions.GetSystemInfoTimeout == 0 {
-		o.ConnectionOptions.GetSystemInfoTimeout = time.Minute
-	}
+	o.ConnectionOptions.GetSystemInfoTimeout = cmp.Or(o.ConnectionOptions.GetSystemInfoTimeout, time.Minute)
 	return client.DialContext(ctx, o)
 }
 

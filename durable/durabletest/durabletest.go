@@ -59,9 +59,7 @@ func New(tb testing.TB, opts *Options) *Env {
 	if opts != nil {
 		o = *opts
 	}
-	if o.Timeout == 0 {
-		o.Timeout = time.Minute
-	}
+	o.Timeout = cmp.Or(o.Timeout, time.Minute)
 	if o.Output == nil {
 		o.Output = durable.Dir(tb.TempDir())
 	}

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,9 +71,7 @@ func New(c client.Client, opts *Options) *Client {
 	if opts != nil {
 		s.opts = *opts
 	}
-	if s.opts.TaskQueue == "" {
-		s.opts.TaskQueue = "sandbox"
-	}
+	s.opts.TaskQueue = cmp.Or(s.opts.TaskQueue, "sandbox")
 	s.archive.store = s.opts.Output
 	return s
 }
@@ -221,9 +220,7 @@ func (c *Client) interrupt(ctx context.Context, id, commandID string, sig sandbo
 // machine. If opts is nil, the sandbox and the stored output stay. Destroy returns when the
 // session has recorded it, which needs a running worker.
 func (c *Client) Destroy(ctx context.Context, id string, opts *DestroyOptions) error {
-	if opts == nil {
-		opts = &DestroyOptions{}
-	}
+	opts = cmp.Or(opts, &DestroyOptions{})
 	return c.update(ctx, id, updateDestroy, *opts, nil)
 }
 

@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -84,9 +85,7 @@ func (c *Client) Handler(opts *HandlerOptions) http.Handler {
 	if opts != nil {
 		h.opts = *opts
 	}
-	if h.opts.Logger == nil {
-		h.opts.Logger = slog.New(slog.DiscardHandler)
-	}
+	h.opts.Logger = cmp.Or(h.opts.Logger, slog.New(slog.DiscardHandler))
 	routes := map[string]http.HandlerFunc{"POST /start": h.start, "GET /events": h.events} // streams
 	for route, serve := range map[string]http.HandlerFunc{
 		"GET /session": h.session, "GET /health": h.health, "POST /command": h.command, "POST /interrupt": h.interrupt, "POST /destroy": h.destroy,

@@ -53,9 +53,7 @@ func (c *Client) start(ctx context.Context, opts *StartOptions, reuse enums.Work
 			in.Policy = *opts.Policy
 		}
 	}
-	if id == "" {
-		id = newID()
-	}
+	id = cmp.Or(id, newID())
 	if !validID.MatchString(id) {
 		return "", fmt.Errorf("%w: %.100q is not a session's ID: use at most 100 letters, digits, - and _", sandbox.ErrInvalid, id)
 	}

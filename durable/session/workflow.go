@@ -82,9 +82,7 @@ type run struct {
 // [Client.Start] starts.
 func Workflow(ctx workflow.Context, in input) error {
 	in.Policy = in.Policy.withDefaults()
-	if in.Options.Lease == 0 {
-		in.Options.Lease = in.Policy.lease()
-	}
+	in.Options.Lease = cmp.Or(in.Options.Lease, in.Policy.lease())
 	s := &run{state: in.State, in: in, id: workflow.GetInfo(ctx).WorkflowExecution.ID, run: workflow.GetInfo(ctx).OriginalRunID}
 	if s.state == nil {
 		now := workflow.Now(ctx)
@@ -269,9 +267,7 @@ func (s *run) end(ctx workflow.Context, cause error) error {
 	} else {
 		cause = nil
 	}
-	if s.destroy == nil {
-		s.destroy = &DestroyOptions{} // refuse further messages
-	}
+	s.destroy = cmp.Or(s.destroy, &DestroyOptions{}) // refuse further messages
 	destroy := s.destroy
 	// Updates that wait for a hold return first.
 	if err := workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) }); err != nil {

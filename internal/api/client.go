@@ -70,14 +70,9 @@ type Client struct {
 
 // New returns a new client.
 func New(cfg Config) *Client {
-	if cfg.Secrets == nil {
-		cfg.Secrets = &redact.Known{}
-	}
+	cfg.Secrets = cmp.Or(cfg.Secrets, &redact.Known{})
 	hc := *cfg.HTTPClient
-	rt := hc.Transport
-	if rt == nil {
-		rt = http.DefaultTransport
-	}
+	rt := cmp.Or(hc.Transport, http.DefaultTransport)
 	clk := &clock{}
 	hc.Transport = bufferingTransport{onceTransport{next: rt, http1: new(atomic.Bool)}, newGates(cfg.MaxRateLimitWait, clk), clk}
 	hc.CheckRedirect = redirectPolicy(cfg.BaseURL, hc.CheckRedirect)

@@ -5,6 +5,7 @@ package filefilter
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -92,12 +93,7 @@ func (f *Filter) Keeps(name string) bool {
 }
 
 func matchAny(patterns []pattern, name string) bool {
-	for _, p := range patterns {
-		if p.match(name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(patterns, func(p pattern) bool { return p.match(name) })
 }
 
 func (p pattern) match(name string) bool {

@@ -1,6 +1,7 @@
 package oidc
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -69,9 +70,7 @@ func NewHost(client *http.Client, getenv func(string) string, dir string) *Host 
 	if client != nil {
 		*c = *client
 	}
-	if c.Timeout == 0 {
-		c.Timeout = requestTimeout
-	}
+	c.Timeout = cmp.Or(c.Timeout, requestTimeout)
 	// No endpoint redirects. Following a redirect would send a login elsewhere.
 	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Host{Getenv: getenv, Dir: dir, GOOS: runtime.GOOS, client: c}
@@ -126,10 +125,7 @@ type StatusError struct {
 }
 
 func (e *StatusError) Error() string {
-	text := e.Text
-	if text == "" {
-		text = http.StatusText(e.Status)
-	}
+	text := cmp.Or(e.Text, http.StatusText(e.Status))
 	return fmt.Sprintf("HTTP %d: %s", e.Status, text)
 }
 

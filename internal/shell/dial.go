@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -109,10 +110,7 @@ type upgrade struct {
 }
 
 func (u *upgrade) RoundTrip(req *http.Request) (*http.Response, error) {
-	next := u.next
-	if next == nil {
-		next = http.DefaultTransport
-	}
+	next := cmp.Or(u.next, http.DefaultTransport)
 	resp, err := next.RoundTrip(req)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package proxytest
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -43,10 +44,7 @@ func (f *Firewall) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	transport := f.Transport
-	if transport == nil {
-		transport = http.DefaultTransport
-	}
+	transport := cmp.Or(f.Transport, http.DefaultTransport)
 	return transport.RoundTrip(out)
 }
 
@@ -76,10 +74,7 @@ func (f *Firewall) Forward(r *http.Request) (*http.Request, error) {
 		host = "[" + host + "]"
 	}
 	claims := f.Claims
-	claims.Audience = f.Audience
-	if claims.Audience == "" {
-		claims.Audience = f.ForwardURL
-	}
+	claims.Audience = cmp.Or(f.Audience, f.ForwardURL)
 	token, err := f.Authority.Token(claims)
 	if err != nil {
 		return nil, err

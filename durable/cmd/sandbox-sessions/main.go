@@ -21,6 +21,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -232,9 +233,7 @@ func temporalClient(ctx context.Context, log *slog.Logger, stderr io.Writer) (cl
 	if err != nil {
 		return nil, err
 	}
-	if opts.HostPort == "" {
-		opts.HostPort = client.DefaultHostPort
-	}
+	opts.HostPort = cmp.Or(opts.HostPort, client.DefaultHostPort)
 	how := "by its certificate"
 	if opts.ConnectionOptions.TLS == nil {
 		how = "without TLS: any process that listens there can run commands in the sessions"

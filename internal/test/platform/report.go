@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -22,10 +23,7 @@ func (r *Report) Changes() []Change {
 	var order []string
 	rows := map[string][]Answer{}
 	for _, a := range r.Answers {
-		row := a.Row
-		if row == "" {
-			row = a.Asked
-		}
+		row := cmp.Or(a.Row, a.Asked)
 		if rows[row] == nil {
 			order = append(order, row)
 		}

@@ -4,6 +4,7 @@ package testkit
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"net/http"
@@ -134,9 +135,7 @@ func Lasting(create *sandbox.CreateOptions) *sandbox.CreateOptions {
 	if create != nil {
 		opts = *create
 	}
-	if opts.Timeout == 0 {
-		opts.Timeout = time.Hour
-	}
+	opts.Timeout = cmp.Or(opts.Timeout, time.Hour)
 	return &opts
 }
 

@@ -1,6 +1,7 @@
 package box
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,9 +90,7 @@ type Host struct {
 // NewHost opens a host. Close ends its processes, except for an agent that hosts of this
 // process share, and removes everything that it has put on the machine.
 func NewHost(opts Options) (*Host, error) {
-	if opts.Logger == nil {
-		opts.Logger = slog.New(slog.DiscardHandler)
-	}
+	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	ways := waysOf(opts.Mode)
 	if len(ways) == 0 {
 		return nil, fmt.Errorf("box: unknown mode %q, want %q, %q or empty", opts.Mode, Namespace, Folder)

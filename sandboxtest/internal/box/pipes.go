@@ -1,6 +1,7 @@
 package box
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"os"
@@ -93,9 +94,7 @@ func (p *Process) openPipes(spec *backend.Spec) (*pipes, error) {
 func openToAll(pipe *os.File) { _ = pipe.Chmod(0o666) }
 
 func (p *pipes) addOutput(r *os.File, w io.Writer) {
-	if w == nil {
-		w = io.Discard
-	}
+	w = cmp.Or(w, io.Discard)
 	p.outs = append(p.outs, &output{r: r, w: w, guard: p.guard, grace: graceAfterExit})
 }
 

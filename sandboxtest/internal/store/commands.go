@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,9 +130,7 @@ func (sess *Session) Command(ctx context.Context, id string) (*Command, error) {
 // generates one. If another command is about to start with the ID, reserveID waits for that
 // start. A client that gets a conflict can then find the other command.
 func (sess *Session) reserveID(ctx context.Context, id string) (string, error) {
-	if id == "" {
-		id = newCommandID()
-	}
+	id = cmp.Or(id, newCommandID())
 	st := sess.sb.st
 	for {
 		st.mu.Lock()

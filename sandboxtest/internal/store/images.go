@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -48,9 +49,7 @@ func parseReference(image string) (reference, error) {
 	}
 	name, digest, _ := strings.Cut(image, "@sha256:")
 	repository, tag, _ := strings.Cut(name, ":")
-	if tag == "" {
-		tag = "latest"
-	}
+	tag = cmp.Or(tag, "latest")
 	return reference{repository, tag, digest}, nil
 }
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -55,9 +56,7 @@ func DefaultSettings() Settings {
 
 // ShortenRetention sets the retention defaults of the newest versions of the API.
 func (c *Settings) ShortenRetention() {
-	if c.SnapshotExpiration == nil {
-		c.SnapshotExpiration = new(ShortExpiration)
-	}
+	c.SnapshotExpiration = cmp.Or(c.SnapshotExpiration, new(ShortExpiration))
 	if c.KeepLast == nil && c.Persistent {
 		c.KeepLast = &wire.KeepLastSnapshots{Count: 1, DeleteEvicted: new(true)}
 	}

@@ -210,12 +210,7 @@ func (sb *Sandbox) applyRetentionLocked(sn *Snapshot, expiration *time.Duration)
 	if expiration == nil && keep != nil && keep.Expiration != nil {
 		expiration = keep.Expiration.Std()
 	}
-	if expiration == nil {
-		expiration = sb.rec.Settings.SnapshotExpiration
-	}
-	if expiration == nil {
-		expiration = new(defaultExpiration)
-	}
+	expiration = cmp.Or(expiration, sb.rec.Settings.SnapshotExpiration, new(defaultExpiration))
 	sn.expireAfterLocked(*expiration)
 	if keep == nil {
 		return nil

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -32,10 +33,7 @@ func (p *paging) define(flags *pflag.FlagSet, what string) {
 func collect[T any](ctx context.Context, p *paging, id func(T) string, keep func(T) bool,
 	page func(ctx context.Context, limit int, cursor string) (*sandbox.Page[T], error),
 ) (items []T, next string, err error) {
-	limit := p.limit
-	if limit == 0 {
-		limit = defaultLimit
-	}
+	limit := cmp.Or(p.limit, defaultLimit)
 	cursor, skipTo, skipping := strings.Cut(p.cursor, "~")
 	for {
 		size := maxPage

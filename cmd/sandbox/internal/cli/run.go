@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -152,9 +153,7 @@ func (p *deps) sandboxForRun(ctx context.Context, o *runOptions, create *sandbox
 	}
 	making := ctx
 	if o.rm {
-		if create.Name == "" {
-			create.Name = "run-" + strings.ToLower(rand.Text()[:12])
-		}
+		create.Name = cmp.Or(create.Name, "run-"+strings.ToLower(rand.Text()[:12]))
 		var cancel context.CancelFunc
 		making, cancel = withDeadline(ctx, createTimeout)
 		defer cancel()

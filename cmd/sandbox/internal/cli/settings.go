@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -153,9 +154,7 @@ func (s *settingsOptions) defineShared(flags *pflag.FlagSet, envText, tagText st
 	line.Options(flags, &s.ports, "publish-port", "p", "PORT", "Publish a port at an address of its own (repeatable)", line.ParsePort)
 	line.Variables(flags, &s.env, envText)
 	line.Options(flags, &s.envFiles, "env-file", "", "FILE", "Read environment variables from a file (repeatable)", line.ParseText)
-	if tagText == "" {
-		tagText = "A tag of the sandbox (repeatable)"
-	}
+	tagText = cmp.Or(tagText, "A tag of the sandbox (repeatable)")
 	line.Options(flags, &s.tags, "tag", "t", "key=value", tagText, line.ParsePair)
 	line.Option(flags, &s.region, "region", "", "REGION", "", "The region to run in, such as sfo1; iad1 by default", line.ParseRegion)
 	line.Offer(flags, "region", wire.Regions...)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -84,9 +85,7 @@ func (t *snapshotTree) fetchPage(ctx context.Context, from, order string) (*sand
 
 func (t *snapshotTree) readPage(ctx context.Context, cursor, order string) error {
 	t.onePage = true
-	if order == "" {
-		order = "desc"
-	}
+	order = cmp.Or(order, "desc")
 	page, err := t.fetchPage(ctx, cursor, order)
 	if err != nil {
 		return err

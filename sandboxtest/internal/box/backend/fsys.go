@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -41,9 +42,7 @@ const maxPath = 4096
 // CleanPath returns a clean absolute path in the sandbox. name may be relative to cwd, which
 // may be relative to workDir. ".." does not lead above the root.
 func CleanPath(name, cwd, workDir string) (string, error) {
-	if cwd == "" {
-		cwd = workDir
-	}
+	cwd = cmp.Or(cwd, workDir)
 	if strings.ContainsRune(name, 0) || strings.ContainsRune(cwd, 0) {
 		return "", fmt.Errorf("box: %w: NUL byte", ErrBadPath)
 	}

@@ -2,6 +2,7 @@ package namespaces
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -209,9 +210,7 @@ func (m *Machine) setHostname() error {
 		}
 		return '-'
 	}, m.hostname)
-	if name == "" {
-		name = "sandbox"
-	}
+	name = cmp.Or(name, "sandbox")
 	name = name[:min(len(name), 63)]
 	if err := unix.Sethostname([]byte(name)); err != nil {
 		return fmt.Errorf("set the host name: %w", err)

@@ -256,11 +256,7 @@ func findUser(name string) (passwdEntry, error) {
 		if err != nil || gerr != nil {
 			continue
 		}
-		a := passwdEntry{f[0], uint32(uid), uint32(gid), f[5], f[6]}
-		if a.shell == "" {
-			a.shell = "/bin/sh"
-		}
-		return a, nil
+		return passwdEntry{f[0], uint32(uid), uint32(gid), f[5], cmp.Or(f[6], "/bin/sh")}, nil
 	}
 	return passwdEntry{}, fmt.Errorf("unknown user %s", name)
 }
