@@ -93,7 +93,7 @@ func benchmarkForward(b *testing.B, h helpers, rtt time.Duration, way string) {
 		return c
 	}
 	terminal := func(script string) *rawshell.Stream {
-		s, err := rawshell.Open(ctx, sb, "sh", rawshell.Raw+rawshell.Greet("ready")+fmt.Sprintf(script, size))
+		s, err := rawshell.Open(ctx, sb, "sh", rawshell.Raw+rawshell.Greet+fmt.Sprintf(script, size))
 		require.NoError(b, err)
 		return s
 	}

@@ -123,7 +123,7 @@ func TestHelperDies(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "stty", "python3")
 	srv, sb := testkit.LightStart(t, nil)
-	d := newDialer(sb, helpers{python: `import os; os.write(1, b"\x01sandbox-tunnel-framed\x02"); os.read(0, 7)`})
+	d := newDialer(sb, helpers{python: `import os; os.write(1, b"\x01sandbox-tunnel-ready\x02"); os.read(0, 7)`})
 	defer d.Close()
 	for n := range 2 {
 		_, err := d.Dial(t.Context(), 1)

@@ -156,4 +156,4 @@ process.stdin.on("data", (data) => {
 });
 process.stdin.on("end", () => process.exit(0));
 process.stdin.on("error", () => process.exit(0));
-send(Buffer.from("\x01sandbox-tunnel-framed\x02", "latin1"));
+send(Buffer.from("\x01sandbox-tunnel-ready\x02", "latin1"));

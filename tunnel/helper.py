@@ -210,7 +210,7 @@ def feed():
 
 servers = selectors.DefaultSelector()
 servers.register(0, READ)
-out.append(b"\x01sandbox-tunnel-framed\x02")
+out.append(b"\x01sandbox-tunnel-ready\x02")
 while True:
     flush()
     for key, events in servers.select():

@@ -21,11 +21,11 @@ import (
 // unchanged.
 const Raw = "stty raw -echo -onlcr 2>/dev/null\n"
 
-// When the script is ready, it prints a greeting: a word between two marks.
-const greetingStart, greetingEnd = "\x01sandbox-tunnel-", "\x02"
+// When the script is ready, it prints a greeting.
+const greeting = "\x01sandbox-tunnel-ready\x02"
 
-// Greet returns the line of a script that prints a greeting.
-func Greet(word string) string { return `printf '\001sandbox-tunnel-` + word + `\002'` + "\n" }
+// Greet is the line of a script that prints the greeting.
+const Greet = `printf '\001sandbox-tunnel-ready\002'` + "\n"
 
 // maxPreamble limits the output before the greeting.
 const maxPreamble = 64 << 10
@@ -33,9 +33,7 @@ const maxPreamble = 64 << 10
 // Stream carries the standard input and output of a script.
 type Stream struct {
 	*terminal.Shell
-	// Greeting is the word in the script's greeting.
-	Greeting string
-	rest     bytes.Buffer // output that arrived along with the greeting
+	rest bytes.Buffer // output that arrived along with the greeting
 }
 
 // Read returns what the script writes after its greeting.
@@ -100,12 +98,9 @@ func (s *Stream) awaitGreeting(ctx context.Context) error {
 	for len(seen) < maxPreamble {
 		n, err := s.Shell.Read(buf)
 		seen = append(seen, buf[:n]...)
-		if _, from, ok := bytes.Cut(seen, []byte(greetingStart)); ok {
-			if word, rest, ok := bytes.Cut(from, []byte(greetingEnd)); ok {
-				s.Greeting = string(word)
-				s.rest.Write(rest)
-				return nil
-			}
+		if _, rest, ok := bytes.Cut(seen, []byte(greeting)); ok {
+			s.rest.Write(rest)
+			return nil
 		}
 		if errors.Is(err, io.EOF) {
 			code, err := s.Wait(ctx)

@@ -50,7 +50,7 @@ func TestOwnRun(t *testing.T) {
 		require.ErrorIs(t, err, exec.ErrNotFound, form)
 
 		if _, err := exec.LookPath("stty"); err == nil {
-			s, err := rawshell.OpenOwn(ctx, sb, "bash", rawshell.Raw+rawshell.Greet("hello")+`echo "$HOSTILE|$1"`, "got")
+			s, err := rawshell.OpenOwn(ctx, sb, "bash", rawshell.Raw+rawshell.Greet+`echo "$HOSTILE|$1"`, "got")
 			require.NoError(t, err, form)
 			line := make([]byte, 5)
 			_, err = io.ReadFull(s, line)

@@ -80,7 +80,7 @@ var rshScript = rawshell.Raw + `exec 2>"$1" || exit 125
 blocks() {
 	while IFS= read -r n && [ "$n" -gt 0 ]; do head -c "$n" || break; done
 }
-` + rawshell.Greet("ready") + `bash -c "$2" < <(blocks < <(cat <&3)) 3<&-`
+` + rawshell.Greet + `bash -c "$2" < <(blocks < <(cat <&3)) 3<&-`
 
 // blocks writes the blocks that rshScript reads.
 type blocks struct{ w io.Writer }
