@@ -186,21 +186,20 @@ func (c *Account) Create(ctx context.Context, o *sandbox.CreateOptions) (*sandbo
 
 // Named looks up a sandbox by the name on the command line.
 func (c *Account) Named(ctx context.Context, name string, resume bool) (*sandbox.Sandbox, error) {
-	name, err := c.CheckedName(name)
-	if err != nil {
+	if err := c.CheckName(name); err != nil {
 		return nil, err
 	}
 	return c.Get(ctx, name, resume)
 }
 
-// CheckedName returns an error for an invalid sandbox name. It makes no request. It also
+// CheckName returns an error for an invalid sandbox name. It makes no request. It also
 // notes the name for the hints of later errors.
-func (c *Account) CheckedName(name string) (string, error) {
+func (c *Account) CheckName(name string) error {
 	if _, err := line.ParseName(name); err != nil {
-		return "", screen.WithHint(line.Usagef("%v", err), "separate names by spaces; stop and rm also take --name-prefix, --tag and --all")
+		return screen.WithHint(line.Usagef("%v", err), "separate names by spaces; stop and rm also take --name-prefix, --tag and --all")
 	}
 	if !slices.Contains(c.screen.Names, name) {
 		c.screen.Names = append(c.screen.Names, name)
 	}
-	return name, nil
+	return nil
 }

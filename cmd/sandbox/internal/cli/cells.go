@@ -1,9 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -13,24 +13,14 @@ import (
 // The following functions format the cells of tables. A dash stands for an unknown value.
 
 func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
+	return cmp.Or(s, "-")
 }
 
-func numberOrDash(n int) string {
+func numberOrDash(n int, text func(int) string) string {
 	if n == 0 {
 		return "-"
 	}
-	return strconv.Itoa(n)
-}
-
-func memoryOrDash(mb int) string {
-	if mb == 0 {
-		return "-"
-	}
-	return units.Megabytes(mb)
+	return text(n)
 }
 
 func relativeTime(t *time.Time, now time.Time) string {
@@ -56,11 +46,7 @@ func tagsText(tags map[string]string, between string) string {
 	if len(tags) == 0 {
 		return "-"
 	}
-	var out []string
-	for _, k := range slices.Sorted(maps.Keys(tags)) {
-		out = append(out, k+between+tags[k])
-	}
-	return strings.Join(out, ", ")
+	return strings.Join(mapped(slices.Sorted(maps.Keys(tags)), func(k string) string { return k + between + tags[k] }), ", ")
 }
 
 func cpuText(ms int64) string {

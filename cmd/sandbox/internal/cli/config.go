@@ -207,11 +207,7 @@ func (p *deps) replace(ctx context.Context, name, what string, clears bool, coun
 func (p *deps) update(ctx context.Context, name, what string,
 	change func(*sandbox.Sandbox) (o *sandbox.UpdateOptions, lines func(*sandbox.Sandbox) []string, err error),
 ) error {
-	name, err := p.account.CheckedName(name)
-	if err != nil {
-		return err
-	}
-	sb, err := p.account.Get(ctx, name, false)
+	sb, err := p.account.Named(ctx, name, false)
 	if err != nil {
 		return err
 	}
@@ -246,15 +242,14 @@ func (c *configListCommand) command() *line.Command {
 }
 
 func (c *configListCommand) run(cmd *cobra.Command, args []string) error {
-	name, err := c.account.CheckedName(args[0])
-	if err != nil {
+	if err := c.account.CheckName(args[0]); err != nil {
 		return err
 	}
 	if _, err := c.account.Connect(cmd.Context()); err != nil {
 		return err
 	}
 	stop := c.screen.Spin("Fetching sandbox configuration...")
-	sb, err := c.account.Get(cmd.Context(), name, false)
+	sb, err := c.account.Get(cmd.Context(), args[0], false)
 	stop()
 	if err != nil {
 		return err
@@ -270,7 +265,7 @@ func configTable(v sandboxView) *table.Table {
 	row("Region", orDash(v.Region))
 	row("Failover regions", orDash(strings.Join(v.FailoverRegions, ", ")))
 	row("Secure Compute network", orDash(v.NetworkID))
-	row("vCPUs", numberOrDash(v.VCPUs))
+	row("vCPUs", numberOrDash(v.VCPUs, strconv.Itoa))
 	row("Timeout", units.Long(time.Duration(v.Timeout)*time.Millisecond))
 	row("Persistent", strconv.FormatBool(v.Persistent))
 	row("Network policy", policyText(v.NetworkPolicy))

@@ -43,14 +43,13 @@ func (c *connectCommand) run(cmd *cobra.Command, args []string) error {
 	case c.o.sudo && c.o.user != "":
 		return line.Usagef("--sudo and --user exclude each other")
 	}
-	name, err := c.account.CheckedName(args[0])
-	if err != nil {
+	if err := c.account.CheckName(args[0]); err != nil {
 		return err
 	}
-	if err := c.screen.NeedTerminal("%s runs a command without one", screen.Try("exec %s -- COMMAND", name)); err != nil {
+	if err := c.screen.NeedTerminal("%s runs a command without one", screen.Try("exec %s -- COMMAND", args[0])); err != nil {
 		return err
 	}
-	sb, err := c.account.Get(cmd.Context(), name, true)
+	sb, err := c.account.Get(cmd.Context(), args[0], true)
 	if err != nil {
 		return err
 	}

@@ -96,13 +96,11 @@ func (c *copyCommand) run(cmd *cobra.Command, args []string) error {
 		if l.Sandbox == "" || sandboxes[l.Sandbox] != nil {
 			continue
 		}
-		name, err := c.account.CheckedName(l.Sandbox)
+		sb, err := c.account.Named(ctx, l.Sandbox, false)
 		if err != nil {
 			return err
 		}
-		if sandboxes[l.Sandbox], err = c.account.Get(ctx, name, false); err != nil {
-			return err
-		}
+		sandboxes[l.Sandbox] = sb
 	}
 	copies := []copyView{}
 	for _, f := range from {

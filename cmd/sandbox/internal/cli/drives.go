@@ -96,11 +96,7 @@ func (c *drivesListCommand) run(cmd *cobra.Command, _ []string) error {
 	}
 	ans := screen.List(mapped(found, viewDrive), func(v driveView) string { return v.Name }, c.driveTable)
 	ans.Empty = "No drives."
-	if err := c.screen.Print(ans); err != nil {
-		return err
-	}
-	c.printNextPageHint(next)
-	return nil
+	return c.printPage(ans, next)
 }
 
 type drivesGetOrCreateCommand struct {

@@ -48,12 +48,8 @@ func (c *execCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	ctx := cmd.Context()
-	name, err := c.account.CheckedName(args[0])
-	if err != nil {
-		return err
-	}
 	c.warnWithoutUnit(optionValue(cmd, "timeout"))
-	sb, err := c.account.Get(ctx, name, true)
+	sb, err := c.account.Named(ctx, args[0], true)
 	if err != nil {
 		return err
 	}

@@ -40,8 +40,8 @@ func (c *forkCommand) define(flags *pflag.FlagSet) {
 func (c *forkCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
 	c.warnWithoutUnit(optionValue(cmd, "timeout"))
-	source, err := c.account.CheckedName(args[0])
-	if err != nil {
+	source := args[0]
+	if err := c.account.CheckName(source); err != nil {
 		return err
 	}
 	o, err := c.forkOptions(ctx, &c.s)

@@ -77,11 +77,7 @@ func (c *forwardCommand) run(cmd *cobra.Command, args []string) error {
 		}
 		forwards = append(forwards, f)
 	}
-	name, err := c.account.CheckedName(args[0])
-	if err != nil {
-		return err
-	}
-	sb, err := c.account.Get(cmd.Context(), name, true)
+	sb, err := c.account.Named(cmd.Context(), args[0], true)
 	if err != nil {
 		return err
 	}
@@ -104,7 +100,7 @@ func (c *forwardCommand) run(cmd *cobra.Command, args []string) error {
 		if c.overWeb {
 			serve = c.serveWeb
 		}
-		fmt.Fprintf(c.screen.Err, "Forwarding %s -> %s:%d\n", listener.Addr(), name, f.remote)
+		fmt.Fprintf(c.screen.Err, "Forwarding %s -> %s:%d\n", listener.Addr(), args[0], f.remote)
 		wg.Go(func() { failed <- serve(ctx, listener, sb, f.remote) })
 	}
 	select {

@@ -130,11 +130,7 @@ func (p *helpPage) write(c *line.Command) {
 	} else {
 		eachTitle(c, p.section)
 	}
-	lines = nil
-	for _, g := range c.Args {
-		lines = append(lines, [2]string{g.Usage(), g.Text})
-	}
-	p.section("Arguments:", lines)
+	p.section("Arguments:", mapped(c.Args, func(g line.Argument) [2]string { return [2]string{g.Usage(), g.Text} }))
 	groups := optionGroups(cmd.LocalNonPersistentFlags())
 	for _, title := range optionTitles {
 		p.section(title+":", groups[title])

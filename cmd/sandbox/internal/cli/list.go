@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -76,11 +77,7 @@ func (c *listCommand) run(cmd *cobra.Command, _ []string) error {
 	default:
 		ans.Empty = "No sandboxes are running; " + screen.Try("ls --all") + " shows the others."
 	}
-	if err := c.screen.Print(ans); err != nil {
-		return err
-	}
-	c.printNextPageHint(next)
-	return nil
+	return c.printPage(ans, next)
 }
 
 var statusStyles = map[sandbox.Status]console.Style{
@@ -103,7 +100,7 @@ func (c *listCommand) sandboxTable(views []sandboxView, usage bool) *table.Table
 	now := c.screen.Now()
 	for _, v := range views {
 		row := []any{
-			v.Name, statusCell(v.Status), relativeTime(v.CreatedAt, now), orDash(v.Region), memoryOrDash(v.Memory), numberOrDash(v.VCPUs),
+			v.Name, statusCell(v.Status), relativeTime(v.CreatedAt, now), orDash(v.Region), numberOrDash(v.Memory, units.Megabytes), numberOrDash(v.VCPUs, strconv.Itoa),
 			imageOrRuntime(v.Image, v.Runtime), timeoutText(v, now), orDash(v.CurrentSnapshotID), mountsText(v.Mounts), tagsText(v.Tags, ":"),
 		}
 		if usage {

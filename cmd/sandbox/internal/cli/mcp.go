@@ -58,7 +58,7 @@ func (c *mcpCommand) run(cmd *cobra.Command, _ []string) (err error) {
 		opts.Environment = localMachine
 	}
 	if c.only != "" {
-		if c.only, err = c.account.CheckedName(c.only); err != nil {
+		if err := c.account.CheckName(c.only); err != nil {
 			return err
 		}
 	}

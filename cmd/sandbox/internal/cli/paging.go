@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 	"github.com/go-vercel/sandbox/internal/wire"
 )
 
@@ -70,10 +71,10 @@ func collect[T any](ctx context.Context, p *paging, id func(T) string, keep func
 	}
 }
 
-// printNextPageHint prints the command line that lists the next page.
-func (p *deps) printNextPageHint(next string) {
-	if next == "" {
-		return
+// printPage prints a page of a listing, and the command line that lists the next page.
+func (p *deps) printPage(page screen.Output, next string) error {
+	if err := p.screen.Print(page); err != nil || next == "" {
+		return err
 	}
 	var words []string
 	for i := 0; i < len(p.screen.Args); i++ {
@@ -88,6 +89,7 @@ func (p *deps) printNextPageHint(next string) {
 		}
 	}
 	fmt.Fprintf(p.screen.Err, "\nMore results: sandbox %s --cursor %s\n", line.ShellWords(words), line.ShellWord(next))
+	return nil
 }
 
 const (

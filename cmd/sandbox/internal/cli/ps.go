@@ -19,11 +19,7 @@ import (
 
 // session returns the sandbox's current session, without starting one.
 func (p *deps) session(ctx context.Context, name string) (*sandbox.Session, error) {
-	name, err := p.account.CheckedName(name)
-	if err != nil {
-		return nil, err
-	}
-	sb, err := p.account.Get(ctx, name, false)
+	sb, err := p.account.Named(ctx, name, false)
 	if err != nil {
 		return nil, err
 	}
@@ -73,11 +69,7 @@ func (c *psCommand) command() *line.Command {
 }
 
 func (c *psCommand) run(cmd *cobra.Command, args []string) error {
-	name, err := c.account.CheckedName(args[0])
-	if err != nil {
-		return err
-	}
-	s, err := c.session(cmd.Context(), name)
+	s, err := c.session(cmd.Context(), args[0])
 	if err != nil {
 		return err
 	}

@@ -60,12 +60,8 @@ func (c *writeCommand) run(cmd *cobra.Command, args []string) error {
 
 // sandboxAndFile returns the sandbox and the location of the arguments NAME PATH.
 func (p *deps) sandboxAndFile(ctx context.Context, args []string) (*sandbox.Sandbox, files.Location, error) {
-	name, err := p.account.CheckedName(args[0])
-	if err != nil {
-		return nil, files.Location{}, err
-	}
-	sb, err := p.account.Get(ctx, name, false)
-	return sb, files.Location{Sandbox: name, Path: args[1]}, err
+	sb, err := p.account.Named(ctx, args[0], false)
+	return sb, files.Location{Sandbox: args[0], Path: args[1]}, err
 }
 
 // catFile writes a file of a sandbox to standard output.

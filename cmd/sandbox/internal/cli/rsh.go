@@ -54,14 +54,10 @@ func (c *rshCommand) run(cmd *cobra.Command, args []string) error {
 	if before, after, ok := strings.Cut(name, "@"); ok && before != "" {
 		c.user, name = before, after
 	}
-	name, err := c.account.CheckedName(name)
-	if err != nil {
-		return err
-	}
 	if c.user != "" && c.user != "vercel-sandbox" {
 		words = "sudo -u " + line.ShellWord(c.user) + " -- bash -c " + line.ShellWord(words)
 	}
-	sb, err := c.account.Get(cmd.Context(), name, true)
+	sb, err := c.account.Named(cmd.Context(), name, true)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,6 +12,7 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/line"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/table"
+	"github.com/go-vercel/sandbox/cmd/sandbox/internal/units"
 )
 
 type sessionsCommand struct{ deps }
@@ -55,11 +57,7 @@ func (c *sessionsListCommand) run(cmd *cobra.Command, args []string) error {
 	ans := screen.List(mapped(found, viewSession), func(v sessionView) string { return v.ID },
 		func(views []sessionView) *table.Table { return c.sessionTable(views, c.all) })
 	ans.Empty = "No sessions."
-	if err := c.screen.Print(ans); err != nil {
-		return err
-	}
-	c.printNextPageHint(next)
-	return nil
+	return c.printPage(ans, next)
 }
 
 func (c *sessionsListCommand) sessionTable(views []sessionView, usage bool) *table.Table {
@@ -77,7 +75,7 @@ func (c *sessionsListCommand) sessionTable(views []sessionView, usage bool) *tab
 			timeout = relativeTime(&end, now)
 		}
 		row := []any{
-			v.ID, statusCell(v.Status), relativeTime(v.CreatedAt, now), orDash(v.Region), memoryOrDash(v.Memory), numberOrDash(v.VCPUs), orDash(v.Runtime),
+			v.ID, statusCell(v.Status), relativeTime(v.CreatedAt, now), orDash(v.Region), numberOrDash(v.Memory, units.Megabytes), numberOrDash(v.VCPUs, strconv.Itoa), orDash(v.Runtime),
 			timeout, cpuText(v.Duration), orDash(v.SourceSnapshotID),
 		}
 		if usage {

@@ -44,10 +44,10 @@ func (p *deps) snapshotTable(views []snapshotView) *table.Table {
 	return t
 }
 
-func (p *deps) printSnapshots(views []snapshotView) error {
+func (p *deps) printSnapshots(views []snapshotView, next string) error {
 	ans := screen.List(views, func(v snapshotView) string { return v.ID }, p.snapshotTable)
 	ans.Empty = "No snapshots."
-	return p.screen.Print(ans)
+	return p.printPage(ans, next)
 }
 
 type snapshotsListCommand struct {
@@ -85,11 +85,7 @@ func (c *snapshotsListCommand) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	if err := c.printSnapshots(mapped(found, viewSnapshot)); err != nil {
-		return err
-	}
-	c.printNextPageHint(next)
-	return nil
+	return c.printSnapshots(mapped(found, viewSnapshot), next)
 }
 
 // snapshotArg is an argument that names a snapshot.
@@ -119,7 +115,7 @@ func (c *snapshotsGetCommand) run(cmd *cobra.Command, args []string) error {
 	if c.screen.Opts.Structured() {
 		return c.screen.Print(screen.Output{Doc: v, Names: []string{v.ID}})
 	}
-	return c.printSnapshots([]snapshotView{v})
+	return c.printSnapshots([]snapshotView{v}, "")
 }
 
 type snapshotsDeleteCommand struct{ deps }

@@ -43,8 +43,7 @@ func (c *snapshotsTreeCommand) run(cmd *cobra.Command, args []string) error {
 	if c.order != "" && c.cursor == "" {
 		return line.Usagef("--sort-order needs --cursor")
 	}
-	name, err := c.account.CheckedName(args[0])
-	if err != nil {
+	if err := c.account.CheckName(args[0]); err != nil {
 		return err
 	}
 	client, err := c.account.Connect(cmd.Context())
@@ -53,7 +52,7 @@ func (c *snapshotsTreeCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	stop := c.screen.Spin("Fetching snapshot tree...")
 	defer stop()
-	t := &snapshotTree{deps: c.deps, client: client, name: name, limit: c.limit}
+	t := &snapshotTree{deps: c.deps, client: client, name: args[0], limit: c.limit}
 	if c.cursor != "" {
 		err = t.readPage(cmd.Context(), c.cursor, c.order)
 	} else {

@@ -62,12 +62,10 @@ func (p *deps) chosenNames(ctx context.Context, cmd *cobra.Command, args []strin
 	if len(args) == 0 {
 		return nil, nil, &line.UsageError{Message: "no value provided for name", Hint: line.MoreAbout(cmd)}
 	}
-	for i, name := range args {
-		resolved, err := p.account.CheckedName(name)
-		if err != nil {
+	for _, name := range args {
+		if err := p.account.CheckName(name); err != nil {
 			return nil, nil, err
 		}
-		args[i] = resolved
 	}
 	return distinct(args), nil, nil
 }

@@ -21,10 +21,7 @@ func (p *deps) publicURL(ctx context.Context, name, port string, publish, wait b
 	if err != nil {
 		return "", line.Usagef("%v", err)
 	}
-	if name, err = p.account.CheckedName(name); err != nil {
-		return "", err
-	}
-	sb, err := p.account.Get(ctx, name, wait)
+	sb, err := p.account.Named(ctx, name, wait)
 	if err != nil {
 		return "", err
 	}

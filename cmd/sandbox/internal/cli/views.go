@@ -153,9 +153,7 @@ func viewHandle(sb *sandbox.Sandbox) sandboxView {
 	v := viewSandbox(sb.Info())
 	v.ExpiresAt = timeOrNil(sb.ExpiresAt())
 	v.Status = sb.Status()
-	for _, r := range sb.Routes() {
-		v.Routes = append(v.Routes, routeView{r.Port, r.URL})
-	}
+	v.Routes = mapped(sb.Routes(), func(r sandbox.Route) routeView { return routeView{r.Port, r.URL} })
 	return v
 }
 
@@ -253,9 +251,7 @@ func mountsText(mounts map[string]mountView) string {
 	if len(mounts) == 0 {
 		return "-"
 	}
-	var out []string
-	for _, path := range slices.Sorted(maps.Keys(mounts)) {
-		out = append(out, fmt.Sprintf("%s:%s:%s", mounts[path].Drive, path, mounts[path].Mode))
-	}
-	return strings.Join(out, ", ")
+	return strings.Join(mapped(slices.Sorted(maps.Keys(mounts)), func(path string) string {
+		return fmt.Sprintf("%s:%s:%s", mounts[path].Drive, path, mounts[path].Mode)
+	}), ", ")
 }
