@@ -119,11 +119,8 @@ func servePage(w http.ResponseWriter, _ *http.Request) {
 
 // health is for load balancers. Without Temporal, no other route works.
 func (h *handler) health(w http.ResponseWriter, r *http.Request) {
-	if _, err := h.c.temporal.CheckHealth(r.Context(), &client.CheckHealthRequest{}); err != nil {
-		h.fail(w, r, err)
-		return
-	}
-	h.respond(w, http.StatusOK, map[string]any{"ok": true})
+	_, err := h.c.temporal.CheckHealth(r.Context(), &client.CheckHealthRequest{})
+	h.finish(w, r, map[string]any{"ok": true}, err)
 }
 
 type handler struct {
@@ -211,6 +208,15 @@ func (h *handler) respond(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(v)
+}
+
+// finish responds with v, or with err if it is not nil.
+func (h *handler) finish(w http.ResponseWriter, r *http.Request, v any, err error) {
+	if err != nil {
+		h.fail(w, r, err)
+	} else {
+		h.respond(w, http.StatusOK, v)
+	}
 }
 
 func (h *handler) refuse(w http.ResponseWriter, status int, text string) {

@@ -2,6 +2,7 @@ package session
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -23,28 +24,19 @@ type commandUpdate struct {
 
 // setHandlers installs the handlers of messages.
 func (s *run) setHandlers(ctx workflow.Context) error {
-	if err := workflow.SetQueryHandler(ctx, queryEvents, func(from int) (page, error) { return s.page(from), nil }); err != nil {
-		return err
+	set := func(name string, handler, validator any) error {
+		return workflow.SetUpdateHandlerWithOptions(ctx, name, handler, workflow.UpdateHandlerOptions{Validator: validator})
 	}
-	if err := workflow.SetQueryHandler(ctx, queryState, func() (decided, error) { return s.decided, nil }); err != nil {
-		return err
-	}
-	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateCommand, s.enqueue, workflow.UpdateHandlerOptions{Validator: s.acceptCommand}); err != nil {
-		return err
-	}
-	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateInterrupt, s.interrupt, workflow.UpdateHandlerOptions{Validator: s.acceptInterrupt}); err != nil {
-		return err
-	}
-	end := func(_ workflow.Context, o DestroyOptions) error { s.destroy = &o; return nil }
-	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateDestroy, end, workflow.UpdateHandlerOptions{
-		Validator: func(workflow.Context, DestroyOptions) error { return s.checkOpen() },
-	}); err != nil {
-		return err
-	}
-	if err := workflow.SetUpdateHandlerWithOptions(ctx, updateHold, s.hold, workflow.UpdateHandlerOptions{Validator: s.acceptHold}); err != nil {
-		return err
-	}
-	return workflow.SetUpdateHandlerWithOptions(ctx, updateRelease, s.release, workflow.UpdateHandlerOptions{Validator: s.acceptRelease})
+	return errors.Join(
+		workflow.SetQueryHandler(ctx, queryEvents, func(from int) (page, error) { return s.page(from), nil }),
+		workflow.SetQueryHandler(ctx, queryState, func() (decided, error) { return s.decided, nil }),
+		set(updateCommand, s.enqueue, s.acceptCommand),
+		set(updateInterrupt, s.interrupt, s.acceptInterrupt),
+		set(updateDestroy, func(_ workflow.Context, o DestroyOptions) error { s.destroy = &o; return nil },
+			func(workflow.Context, DestroyOptions) error { return s.checkOpen() }),
+		set(updateHold, s.hold, s.acceptHold),
+		set(updateRelease, s.release, s.acceptRelease),
+	)
 }
 
 // checkOpen refuses messages that come too late for the session, or for this run of it.

@@ -114,11 +114,7 @@ func (h *handler) session(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s, err := h.c.State(r.Context(), b.RunID)
-	if err != nil {
-		h.fail(w, r, err)
-		return
-	}
-	h.respond(w, http.StatusOK, s)
+	h.finish(w, r, s, err)
 }
 
 func (h *handler) command(w http.ResponseWriter, r *http.Request) {
@@ -131,24 +127,11 @@ func (h *handler) command(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, http.StatusBadRequest, "command is missing")
 		return
 	case "/destroy": // the guide's client sends this
-		h.respondDone(w, r, h.c.Destroy(r.Context(), b.RunID, nil))
+		h.finish(w, r, map[string]any{"ok": true}, h.c.Destroy(r.Context(), b.RunID, nil))
 		return
 	}
 	id, err := h.c.Command(r.Context(), b.RunID, Command{Command: b.Command, Key: b.Key, Secret: b.Secret})
-	if err != nil {
-		h.fail(w, r, err)
-		return
-	}
-	h.respond(w, http.StatusOK, map[string]any{"ok": true, "id": id})
-}
-
-// respondDone responds to a request that has no result.
-func (h *handler) respondDone(w http.ResponseWriter, r *http.Request, err error) {
-	if err != nil {
-		h.fail(w, r, err)
-		return
-	}
-	h.respond(w, http.StatusOK, map[string]any{"ok": true})
+	h.finish(w, r, map[string]any{"ok": true, "id": id}, err)
 }
 
 func (h *handler) interrupt(w http.ResponseWriter, r *http.Request) {
@@ -165,15 +148,11 @@ func (h *handler) interrupt(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	taken, err := h.c.interrupt(r.Context(), b.RunID, b.ID, sig)
-	if err != nil {
-		h.fail(w, r, err)
-		return
-	}
-	h.respond(w, http.StatusOK, map[string]any{"ok": true, "interrupted": taken})
+	h.finish(w, r, map[string]any{"ok": true, "interrupted": taken}, err)
 }
 
 func (h *handler) destroy(w http.ResponseWriter, r *http.Request) {
 	if b, ok := h.readRequest(w, r, true); ok {
-		h.respondDone(w, r, h.c.Destroy(r.Context(), b.RunID, &b.DestroyOptions))
+		h.finish(w, r, map[string]any{"ok": true}, h.c.Destroy(r.Context(), b.RunID, &b.DestroyOptions))
 	}
 }

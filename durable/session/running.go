@@ -109,9 +109,18 @@ func (s *run) followToEnd(ctx workflow.Context, c queued, cmd *durable.Command, 
 
 // wake starts the machine again.
 func (s *run) wake(ctx workflow.Context) error {
+	return s.startMachine(ctx, StateResuming, s.Sandbox.Resume)
+}
+
+// refresh moves to a new machine.
+func (s *run) refresh(ctx workflow.Context) error {
+	return s.startMachine(ctx, StateRefreshing, s.Sandbox.Refresh)
+}
+
+func (s *run) startMachine(ctx workflow.Context, state string, start func(workflow.Context) error) error {
 	before := s.losses()
-	s.status(ctx, StateResuming)
-	if err := s.Sandbox.Resume(ctx); err != nil {
+	s.status(ctx, state)
+	if err := start(ctx); err != nil {
 		return err
 	}
 	s.noteAwake(ctx, before)

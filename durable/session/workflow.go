@@ -241,17 +241,6 @@ func (s *run) needsRefresh(ctx workflow.Context) bool {
 	return s.Sandbox.VM != "" && !workflow.Now(ctx).Before(s.refreshAt())
 }
 
-// refresh moves to a new machine.
-func (s *run) refresh(ctx workflow.Context) error {
-	before := s.losses()
-	s.status(ctx, StateRefreshing)
-	if err := s.Sandbox.Refresh(ctx); err != nil {
-		return err
-	}
-	s.noteAwake(ctx, before)
-	return nil
-}
-
 func (s *run) noteUse(ctx workflow.Context) {
 	s.LastUse = workflow.Now(ctx)
 	s.emit(ctx, Event{Type: TypeActivity})
@@ -262,9 +251,7 @@ func (s *run) end(ctx workflow.Context, cause error) error {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
 	result := Event{Type: TypeResult, Status: StateDestroyed, DurationMs: workflow.Now(ctx).Sub(s.StartedAt).Milliseconds()}
-	if cause != nil && !temporal.IsCanceledError(cause) {
-		result.Status, result.Error = "failed", durable.Message(cause)
-	} else {
+	if temporal.IsCanceledError(cause) {
 		cause = nil
 	}
 	s.destroy = cmp.Or(s.destroy, &DestroyOptions{}) // refuse further messages
@@ -280,17 +267,14 @@ func (s *run) end(ctx workflow.Context, cause error) error {
 			stop = s.Sandbox.Delete
 			s.refused.until = workflow.Now(ctx).Add(deleteWithin)
 		}
-		if err := stop(ctx); err != nil && cause == nil {
-			cause = err
-			result.Status, result.Error = "failed", durable.Message(err)
-		}
+		cause = cmp.Or(cause, stop(ctx))
 	}
 	if destroy.RemoveOutput {
 		brief := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute, ScheduleToCloseTimeout: deleteWithin})
-		if err := workflow.ExecuteActivity(brief, activityClear, s.id).Get(ctx, nil); err != nil && cause == nil {
-			cause = err
-			result.Status, result.Error = "failed", durable.Message(err)
-		}
+		cause = cmp.Or(cause, workflow.ExecuteActivity(brief, activityClear, s.id).Get(ctx, nil))
+	}
+	if cause != nil {
+		result.Status, result.Error = "failed", durable.Message(cause)
 	}
 	s.status(ctx, StateDestroyed)
 	s.emit(ctx, result)
