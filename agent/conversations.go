@@ -74,9 +74,9 @@ type session struct {
 // opts means the defaults. If the options are invalid, every Acquire returns an error that
 // matches [sandbox.ErrInvalid]. The caller calls Close.
 func NewConversations(client *sandbox.Client, opts *ConversationsOptions) *Conversations {
-	p := &Conversations{client: client, sessions: map[string]*session{}, lost: map[string]bool{}, freed: make(chan struct{})}
-	if opts != nil {
-		p.opts = *opts
+	p := &Conversations{
+		client: client, opts: *cmp.Or(opts, new(ConversationsOptions)), sessions: map[string]*session{},
+		lost: map[string]bool{}, freed: make(chan struct{}),
 	}
 	p.opts.Prefix = cmp.Or(p.opts.Prefix, "agent-")
 	switch {

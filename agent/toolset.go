@@ -141,9 +141,8 @@ func ForConversation(sessions Sessions, conversation string, opts *Options) *Too
 }
 
 func newToolset(sessions Sessions, opts *Options) *Toolset {
-	t := &Toolset{sessions: sessions, states: map[string]*sandboxState{}, created: map[string]bool{}}
-	if opts != nil {
-		t.opts = *opts
+	t := &Toolset{
+		sessions: sessions, opts: *cmp.Or(opts, new(Options)), states: map[string]*sandboxState{}, created: map[string]bool{},
 	}
 	t.invalid = t.opts.Limits.check()
 	if sessions == nil {

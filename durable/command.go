@@ -121,10 +121,7 @@ func (s *Sandbox) Start(ctx workflow.Context, name string, args []string, o *Run
 	if err := s.check(ctx); err != nil {
 		return nil, err
 	}
-	var opts RunOptions
-	if o != nil {
-		opts = *o
-	}
+	opts := *cmp.Or(o, new(RunOptions))
 	info := workflow.GetInfo(ctx)
 	s.Commands++
 	// After Temporal's database was restored, a lost history of this workflow may have made

@@ -74,10 +74,7 @@ func Open(ctx workflow.Context, o *Options) (*Sandbox, error) {
 	if err := entry.Check(ctx, true, "durable", ""); err != nil {
 		return nil, err
 	}
-	s := &Sandbox{}
-	if o != nil {
-		s.Options = *o
-	}
+	s := &Sandbox{Options: *cmp.Or(o, new(Options))}
 	s.Options.Name = cmp.Or(s.Options.Name, DefaultName(workflow.GetInfo(ctx).WorkflowExecution.ID))
 	s.Epoch = timestamp(ctx)
 	err := s.Resume(ctx)

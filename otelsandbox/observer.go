@@ -38,10 +38,7 @@ type Options struct {
 // New returns an observer that creates spans and metrics. It is safe for concurrent use,
 // and several clients may share it. A nil opts means the defaults.
 func New(opts *Options) (observe.Observer, error) {
-	o := &observer{}
-	if opts != nil {
-		o.opts = *opts
-	}
+	o := &observer{opts: *cmp.Or(opts, new(Options))}
 	o.opts.TracerProvider = cmp.Or(o.opts.TracerProvider, otel.GetTracerProvider())
 	o.opts.MeterProvider = cmp.Or(o.opts.MeterProvider, otel.GetMeterProvider())
 	version := sandbox.Version()

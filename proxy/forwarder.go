@@ -110,10 +110,7 @@ type Forwarder struct {
 // NewForwarder returns a new Forwarder. opts is copied; nil means the defaults.
 // It returns an error if a rule or host is invalid.
 func NewForwarder(opts *ForwarderOptions) (*Forwarder, error) {
-	var o ForwarderOptions
-	if opts != nil {
-		o = *opts
-	}
+	o := *cmp.Or(opts, new(ForwarderOptions))
 	if o.MaxResponseBody < 0 {
 		return nil, errors.New("proxy: MaxResponseBody is negative: use 0 for no limit")
 	}

@@ -120,10 +120,7 @@ type Options struct {
 // To limit the size of requests, wrap the handler in [http.MaxBytesHandler]. A
 // [Forwarder] responds to larger ones with status 413.
 func Handler(next http.Handler, opts *Options) http.Handler {
-	var o Options
-	if opts != nil {
-		o = *opts
-	}
+	o := *cmp.Or(opts, new(Options))
 	h := &handler{
 		next:           next,
 		invalid:        o.Invalid,

@@ -168,10 +168,7 @@ func (s *Server) Format(f fmt.State, verb rune) { redact.String(f, verb, "emulat
 // and closes it when the test ends. opts may be nil.
 func New(tb testing.TB, opts *Options) *Server {
 	tb.Helper()
-	var o Options
-	if opts != nil {
-		o = *opts
-	}
+	o := *cmp.Or(opts, new(Options))
 	if os.Getenv("SANDBOX_TEST_REALISTIC") == "1" {
 		o.Realistic = true
 	}
@@ -192,10 +189,7 @@ func New(tb testing.TB, opts *Options) *Server {
 
 // NewServer starts a server. The caller must close it. opts may be nil.
 func NewServer(opts *Options) (*Server, error) {
-	var o Options
-	if opts != nil {
-		o = *opts
-	}
+	o := *cmp.Or(opts, new(Options))
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("sandboxtest: %w", err)
 	}

@@ -113,10 +113,7 @@ func Open(ctx context.Context, sb *sandbox.Sandbox, opts *ShellOptions) (*Shell,
 	if err := entry.Check(ctx, sb != nil, "terminal", "the Sandbox"); err != nil {
 		return nil, err
 	}
-	var o ShellOptions
-	if opts != nil {
-		o = *opts
-	}
+	o := *cmp.Or(opts, new(ShellOptions))
 	start, err := o.startMessage()
 	if err != nil {
 		return nil, err

@@ -44,10 +44,7 @@ type Options struct {
 var ErrLeft = errors.New("terminal: left by the user")
 
 func (o *Options) withDefaults() Options {
-	var f Options
-	if o != nil {
-		f = *o
-	}
+	f := *cmp.Or(o, new(Options))
 	f.Stdin = cmp.Or(f.Stdin, os.Stdin)
 	f.Stdout = cmp.Or(f.Stdout, os.Stdout)
 	return f
@@ -77,10 +74,7 @@ func Run(ctx context.Context, sb *sandbox.Sandbox, shell *ShellOptions, opts *Op
 		return 0, err
 	}
 	o := opts.withDefaults()
-	var s ShellOptions
-	if shell != nil {
-		s = *shell
-	}
+	s := *cmp.Or(shell, new(ShellOptions))
 	if cols, rows, ok := o.size(); ok && s.Cols == 0 && s.Rows == 0 {
 		s.Cols, s.Rows = cols, rows
 	}

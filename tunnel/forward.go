@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -40,10 +41,7 @@ func Forward(ctx context.Context, l net.Listener, sb *sandbox.Sandbox, port int,
 	if l == nil {
 		return entry.Invalid("tunnel", "l", "the listener is nil")
 	}
-	var o ForwardOptions
-	if opts != nil {
-		o = *opts
-	}
+	o := *cmp.Or(opts, new(ForwardOptions))
 	d := NewDialer(sb)
 	if o.NoKeepAlive {
 		d.keep = nil

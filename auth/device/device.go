@@ -3,6 +3,7 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,10 +48,7 @@ type Code struct {
 //		device.Login(device.PromptOn(os.Stderr), nil),
 //	)
 func Login(prompt func(ctx context.Context, code Code) error, opts *auth.Options) auth.Refresher {
-	var o auth.Options
-	if opts != nil {
-		o = *opts
-	}
+	o := *cmp.Or(opts, new(auth.Options))
 	lookup := o.LookupEnv
 	if lookup == nil {
 		lookup = os.LookupEnv

@@ -55,10 +55,7 @@ type Env struct {
 // at the end of the test. opts may be nil.
 func New(tb testing.TB, opts *Options) *Env {
 	tb.Helper()
-	var o Options
-	if opts != nil {
-		o = *opts
-	}
+	o := *cmp.Or(opts, new(Options))
 	o.Timeout = cmp.Or(o.Timeout, time.Minute)
 	if o.Output == nil {
 		o.Output = durable.Dir(tb.TempDir())

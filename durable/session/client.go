@@ -67,9 +67,8 @@ type Client struct {
 // New returns a client of the sessions in the namespace of c. It makes no
 // request. opts may be nil.
 func New(c client.Client, opts *Options) *Client {
-	s := &Client{temporal: c, watches: map[string]*watch{}, known: map[string]struct{}{}}
-	if opts != nil {
-		s.opts = *opts
+	s := &Client{
+		temporal: c, opts: *cmp.Or(opts, new(Options)), watches: map[string]*watch{}, known: map[string]struct{}{},
 	}
 	s.opts.TaskQueue = cmp.Or(s.opts.TaskQueue, "sandbox")
 	s.archive.store = s.opts.Output

@@ -81,10 +81,7 @@ const (
 // cursors. To continue a broken stream, repeat the request with the cursor of
 // the last object received.
 func (c *Client) Handler(opts *HandlerOptions) http.Handler {
-	h := &handler{c: c}
-	if opts != nil {
-		h.opts = *opts
-	}
+	h := &handler{c: c, opts: *cmp.Or(opts, new(HandlerOptions))}
 	h.opts.Logger = cmp.Or(h.opts.Logger, slog.New(slog.DiscardHandler))
 	routes := map[string]http.HandlerFunc{"POST /start": h.start, "GET /events": h.events} // streams
 	for route, serve := range map[string]http.HandlerFunc{

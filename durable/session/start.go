@@ -42,30 +42,21 @@ func (c *Client) Start(ctx context.Context, opts *StartOptions) (id string, err 
 
 // start is Start. reuse says what to do with the ID of a session that has ended.
 func (c *Client) start(ctx context.Context, opts *StartOptions, reuse enums.WorkflowIdReusePolicy) (id string, err error) {
-	in := input{Options: c.opts.Defaults, Policy: c.opts.Policy}
-	title := ""
-	if opts != nil {
-		id, title = opts.ID, opts.Title
-		if opts.Sandbox != nil {
-			in.Options = *opts.Sandbox
-		}
-		if opts.Policy != nil {
-			in.Policy = *opts.Policy
-		}
-	}
-	id = cmp.Or(id, newID())
+	o := *cmp.Or(opts, new(StartOptions))
+	in := input{Options: *cmp.Or(o.Sandbox, &c.opts.Defaults), Policy: *cmp.Or(o.Policy, &c.opts.Policy)}
+	id = cmp.Or(o.ID, newID())
 	if !validID.MatchString(id) {
 		return "", fmt.Errorf("%w: %.100q is not a session's ID: use at most 100 letters, digits, - and _", sandbox.ErrInvalid, id)
 	}
 	if err := in.check(); err != nil {
 		return "", err
 	}
-	if len(title) > maxTitle {
-		return "", fmt.Errorf("%w: the title has %d bytes; the limit is %d", sandbox.ErrInvalid, len(title), maxTitle)
+	if len(o.Title) > maxTitle {
+		return "", fmt.Errorf("%w: the title has %d bytes; the limit is %d", sandbox.ErrInvalid, len(o.Title), maxTitle)
 	}
 	memo := map[string]any{memoSandbox: cmp.Or(in.Options.Name, durable.DefaultName(id))}
-	if title != "" {
-		memo[memoTitle] = title
+	if o.Title != "" {
+		memo[memoTitle] = o.Title
 	}
 	_, err = c.temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 		ID: id, TaskQueue: c.opts.TaskQueue, Memo: memo,
@@ -78,7 +69,7 @@ func (c *Client) start(ctx context.Context, opts *StartOptions, reuse enums.Work
 	if err != nil {
 		return id, err
 	}
-	if opts == nil || opts.ID == "" {
+	if o.ID == "" {
 		c.remember(id)
 		return id, nil
 	}

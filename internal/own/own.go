@@ -19,10 +19,7 @@ type Runner interface {
 // environment, which neither the sandbox's environment nor Env changes. Output without a
 // writer is dropped. If the program does not exist, the error is an [*exec.Error].
 func Run(ctx context.Context, on Runner, opts *sandbox.CommandOptions, name string, args ...string) (done *sandbox.CommandResult, err error) {
-	var o sandbox.CommandOptions
-	if opts != nil {
-		o = *opts
-	}
+	o := *cmp.Or(opts, new(sandbox.CommandOptions))
 	o.Stdout = cmp.Or(o.Stdout, io.Discard)
 	stderr := &heldWriter{to: cmp.Or(o.Stderr, io.Discard)}
 	err = clean.Run(name, args, func(name string, args []string) (int, string, error) {

@@ -3,6 +3,7 @@
 package sessiontest
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 	"testing"
@@ -41,10 +42,7 @@ type Env struct {
 // New returns an environment. It closes the emulator at the end of the test. opts may be nil.
 func New(tb testing.TB, opts *Options) *Env {
 	tb.Helper()
-	var o Options
-	if opts != nil {
-		o = *opts
-	}
+	o := *cmp.Or(opts, new(Options))
 	env := durabletest.New(tb, &o.Env)
 	session.RegisterOnly(env, env.Worker)
 	o.Session.Sandbox, o.Session.Output = env.Worker.Client, env.Worker.Output

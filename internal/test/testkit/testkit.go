@@ -131,10 +131,7 @@ func startOn(t *testing.T, srv *sandboxtest.Server, create *sandbox.CreateOption
 // Lasting returns the options with a timeout of an hour, unless they have one. So the session
 // does not end during the test, even on a slow machine.
 func Lasting(create *sandbox.CreateOptions) *sandbox.CreateOptions {
-	var opts sandbox.CreateOptions
-	if create != nil {
-		opts = *create
-	}
+	opts := *cmp.Or(create, new(sandbox.CreateOptions))
 	opts.Timeout = cmp.Or(opts.Timeout, time.Hour)
 	return &opts
 }

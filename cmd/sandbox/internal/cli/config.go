@@ -116,10 +116,7 @@ var configSettings = []setting{
 			if err != nil || n == 0 {
 				return &sandbox.UpdateOptions{KeepLastSnapshots: &sandbox.KeepLastSnapshots{}}, "cleared", err
 			}
-			keep := sandbox.KeepLastSnapshots{}
-			if present != nil {
-				keep = *present
-			}
+			keep := *cmp.Or(present, new(sandbox.KeepLastSnapshots))
 			keep.Count = n
 			return &sandbox.UpdateOptions{KeepLastSnapshots: &keep}, "count=" + s, nil
 		},
