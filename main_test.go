@@ -1,6 +1,7 @@
 package sandbox_test
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -42,9 +43,7 @@ func (m withEmulator) run() (code int, err error) {
 		return 0, err
 	}
 	defer func() {
-		if e := srv.Close(); err == nil {
-			err = e
-		}
+		err = cmp.Or(err, srv.Close())
 	}()
 	c := srv.Credentials()
 	for name, value := range map[string]string{

@@ -445,9 +445,7 @@ type localSource struct {
 
 func (s localSource) Close() error {
 	info, err := s.Stat()
-	if closeErr := s.File.Close(); err == nil {
-		err = closeErr
-	}
+	err = cmp.Or(err, s.File.Close())
 	if err == nil && !info.ModTime().Equal(s.modTime) {
 		return tarball.ErrChanged
 	}

@@ -30,9 +30,7 @@ func Run(ctx context.Context, on Runner, opts *sandbox.CommandOptions, name stri
 		}
 		return done.ExitCode, string(stderr.held), nil
 	})
-	if flushErr := stderr.flush(); err == nil {
-		err = flushErr
-	}
+	err = cmp.Or(err, stderr.flush())
 	if err != nil {
 		return nil, err
 	}

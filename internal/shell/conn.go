@@ -4,6 +4,7 @@
 package shell
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -110,9 +111,7 @@ func (c *Conn) send(message any) error {
 func (c *Conn) write(kind websocket.MessageType, p []byte) error {
 	c.conn.hold()
 	err := c.ws.Write(c.ctx, kind, p)
-	if flushed := c.conn.release(); err == nil {
-		err = flushed
-	}
+	err = cmp.Or(err, c.conn.release())
 	return err
 }
 

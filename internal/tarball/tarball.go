@@ -170,9 +170,7 @@ func (b *Body) addEntry(tw *tar.Writer, h *tar.Header, e *Entry, buf []byte) err
 func (b *Body) writeContent(tw *tar.Writer, h *tar.Header, rc io.ReadCloser, name string, buf []byte) (n int64, err error) {
 	if rc != nil {
 		n, err = copyContent(tw, rc, buf)
-		if closeErr := b.closeSource(); err == nil {
-			err = closeErr
-		}
+		err = cmp.Or(err, b.closeSource())
 	}
 	switch {
 	case errors.Is(err, errClosed):

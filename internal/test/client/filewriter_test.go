@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -238,9 +239,7 @@ func TestWriterAcrossSessions(t *testing.T) {
 			require.Zero(t, joined.ExitCode, "the file with the first piece, in time")
 			c.end(t, srv, sb)
 			_, err = w.Write(second)
-			if closeErr := w.Close(); err == nil {
-				err = closeErr
-			}
+			err = cmp.Or(err, w.Close())
 			got, readErr := sb.FS().ReadFile(t.Context(), "dump.sql")
 			switch {
 			case c.lost && c.persistent:

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -96,9 +97,7 @@ func TestMessages(t *testing.T) {
 			require.NoError(t, err)
 			w := cmd.Stdin(t.Context())
 			_, err = io.WriteString(w, "x")
-			if closeErr := w.Close(); err == nil {
-				err = closeErr
-			}
+			err = cmp.Or(err, w.Close())
 			return err
 		}, []string{"AttachStdin"}},
 		"a missing command": {func() error { _, err := sb.GetCommand(t.Context(), "cnope"); return err }, []string{`"box"`, session.ID(), "cnope"}},

@@ -120,9 +120,7 @@ var endlessCalls = map[string]func(ctx context.Context, h *hostile) error{
 			return err
 		}
 		_, err = w.Write([]byte("x"))
-		if closeErr := w.Close(); err == nil {
-			err = closeErr
-		}
+		err = cmp.Or(err, w.Close())
 		return err
 	},
 	"FileSystem.Exists": func(ctx context.Context, h *hostile) error { _, err := h.fs.Exists(ctx, "f"); return err },

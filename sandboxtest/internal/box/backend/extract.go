@@ -2,6 +2,7 @@ package backend
 
 import (
 	"archive/tar"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -220,9 +221,7 @@ func (x *extraction) file(hdr *tar.Header, name string, r io.Reader) error {
 	} else if _, ok := errors.AsType[*fs.PathError](err); !ok {
 		err = ArchiveError(err)
 	}
-	if cerr := file.Close(); err == nil {
-		err = cerr
-	}
+	err = cmp.Or(err, file.Close())
 	if err == nil && hasTime(hdr.ModTime) {
 		err = x.f.Chtimes(name, localfile.Settable(hdr.ModTime))
 	}
