@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -370,10 +371,7 @@ func (h *Host) Close() error {
 		return nil
 	}
 	h.closed = true
-	boxes := make([]*Box, 0, len(h.boxes))
-	for _, b := range h.boxes {
-		boxes = append(boxes, b)
-	}
+	boxes := slices.Collect(maps.Values(h.boxes))
 	h.mu.Unlock()
 
 	var wg sync.WaitGroup

@@ -2,11 +2,8 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/go-vercel/sandbox"
@@ -23,17 +20,13 @@ func newClient(o observe.Observer) (*sandbox.Client, error) {
 		BaseURL:     kit.StubURL() + "/api",
 		Credentials: auth.Static(auth.Credentials{Token: "stub-token", TeamID: "team_stub", ProjectID: "prj_stub"}),
 	}
-	if name := kit.CertificateFile(); name != "" {
-		pem, err := os.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
-		roots := x509.NewCertPool()
-		if !roots.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s contains no certificate", name)
-		}
+	config, err := kit.TLS()
+	if err != nil {
+		return nil, err
+	}
+	if config != nil {
 		tr := api.DefaultTransport()
-		tr.TLSClientConfig = &tls.Config{RootCAs: roots}
+		tr.TLSClientConfig = config
 		opts.HTTPClient = &http.Client{Transport: tr}
 	}
 	return sandbox.NewClient(opts)
@@ -71,15 +64,9 @@ func startup(r *kit.Run) error {
 	})
 }
 
-// roundTrips runs commands with the observer that the case names. It uses as many goroutines as
-// the case has workers, or one.
+// roundTrips runs commands with the observer that the case names.
 func roundTrips(r *kit.Run) error {
 	ctx := r.Context()
-	n := r.Int("ops")
-	workers := int64(1)
-	if r.Str("workers") != "" {
-		workers = r.Int("workers")
-	}
 	o, err := observerNamed(r.Str("observer"))
 	if err != nil {
 		return err
@@ -88,28 +75,7 @@ func roundTrips(r *kit.Run) error {
 	if err != nil {
 		return err
 	}
-	r.Ops(n)
-	latencies := make([]time.Duration, n)
-	err = r.Timed(func() error {
-		return atOnce(workers, n, func(i int64) error {
-			start := time.Now()
-			err := hello(ctx, sb)
-			latencies[i] = time.Since(start)
-			return err
-		})
-	})
-	if err == nil {
-		r.Percentiles(latencies)
-	}
-	return err
-}
-
-func emitArgs(r *kit.Run) []string {
-	args := []string{r.Str("bytes"), r.Str("line"), r.Str("mode")}
-	if chunk := r.Str("chunk"); chunk != "" {
-		args = append(args, chunk)
-	}
-	return args
+	return r.RoundTrips(func() error { return hello(ctx, sb) })
 }
 
 // counter is a writer that counts bytes.
@@ -130,7 +96,7 @@ func waitedLogs(r *kit.Run) error {
 	r.Bytes(want)
 	var got counter
 	err = r.Timed(func() error {
-		_, err := sb.RunCommand(ctx, "emit", emitArgs(r), &sandbox.CommandOptions{Stdout: &got})
+		_, err := sb.RunCommand(ctx, "emit", r.EmitArgs(), &sandbox.CommandOptions{Stdout: &got})
 		return err
 	})
 	r.Expect(int64(got), want)
@@ -182,7 +148,7 @@ func startEmit(ctx context.Context, r *kit.Run) (*sandbox.Command, error) {
 	if err != nil {
 		return nil, err
 	}
-	return sb.StartCommand(ctx, "emit", emitArgs(r), nil)
+	return sb.StartCommand(ctx, "emit", r.EmitArgs(), nil)
 }
 
 // slowLogs reads a log, pauses after every 16th line, and stops after the bytes that the

@@ -2,12 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
@@ -112,29 +109,9 @@ func measureRound(ctx context.Context, sb *sandbox.Sandbox, ops, workers int64) 
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	cpu, start := kit.CPUSeconds(), time.Now()
-	err := atOnce(workers, ops, func(int64) error { return hello(ctx, sb) })
+	err := kit.AtOnce(workers, ops, func(int64) error { return hello(ctx, sb) })
 	x := round{seconds: time.Since(start).Seconds(), cpu: kit.CPUSeconds() - cpu}
 	runtime.ReadMemStats(&after)
 	x.mallocs = float64(after.Mallocs - before.Mallocs)
 	return x, err
-}
-
-// atOnce calls do with 0 to n-1, in several goroutines.
-func atOnce(workers, n int64, do func(i int64) error) error {
-	var next atomic.Int64
-	errs := make([]error, workers)
-	var wg sync.WaitGroup
-	for w := range workers {
-		wg.Go(func() {
-			for errs[w] == nil {
-				i := next.Add(1) - 1
-				if i >= n {
-					return
-				}
-				errs[w] = do(i)
-			}
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-vercel/sandbox/tools/perf/kit"
@@ -94,76 +93,14 @@ func startup(r *kit.Run) error {
 	})
 }
 
-func rttSeq(r *kit.Run) error {
+func roundTrips(r *kit.Run) error {
 	if err := create(); err != nil {
 		return err
 	}
-	n := int(r.Int("ops"))
-	r.Ops(int64(n))
-	lat := make([]time.Duration, 0, n)
-	err := r.Timed(func() error {
-		for range n {
-			t := time.Now()
-			if _, err := runWaited("echo", "hello"); err != nil {
-				return err
-			}
-			lat = append(lat, time.Since(t))
-		}
-		return nil
-	})
-	if err == nil {
-		r.Percentiles(lat)
-	}
-	return err
-}
-
-func rttConc(r *kit.Run) error {
-	if err := create(); err != nil {
+	return r.RoundTrips(func() error {
+		_, err := runWaited("echo", "hello")
 		return err
-	}
-	n := r.Int("ops")
-	r.Ops(n)
-	lat := make([]time.Duration, n)
-	var next atomic.Int64
-	var failed atomic.Pointer[error]
-	err := r.Timed(func() error {
-		var wg sync.WaitGroup
-		for range r.Int("workers") {
-			wg.Add(1)
-			go func() {
-				defer wg.Done()
-				for {
-					i := next.Add(1) - 1
-					if i >= n || failed.Load() != nil {
-						return
-					}
-					t := time.Now()
-					if _, err := runWaited("echo", "hello"); err != nil {
-						failed.Store(&err)
-						return
-					}
-					lat[i] = time.Since(t)
-				}
-			}()
-		}
-		wg.Wait()
-		if p := failed.Load(); p != nil {
-			return *p
-		}
-		return nil
 	})
-	if err == nil {
-		r.Percentiles(lat)
-	}
-	return err
-}
-
-func emitArgs(r *kit.Run) []string {
-	a := []string{r.Str("bytes"), r.Str("line"), r.Str("mode")}
-	if c := r.Str("chunk"); c != "" {
-		a = append(a, c)
-	}
-	return a
 }
 
 func logsWaited(r *kit.Run) error {
@@ -173,7 +110,7 @@ func logsWaited(r *kit.Run) error {
 	r.Bytes(r.Int("bytes"))
 	var got int64
 	err := r.Timed(func() (err error) {
-		got, err = runWaited("emit", emitArgs(r)...)
+		got, err = runWaited("emit", r.EmitArgs()...)
 		return err
 	})
 	r.Expect(got, r.Int("bytes"))
@@ -185,7 +122,7 @@ func openLogs(r *kit.Run) (func() (*http.Response, error), error) {
 	if err := create(); err != nil {
 		return nil, err
 	}
-	id, err := start("emit", emitArgs(r)...)
+	id, err := start("emit", r.EmitArgs()...)
 	if err != nil {
 		return nil, err
 	}

@@ -7,8 +7,6 @@ package main
 
 import (
 	"bytes"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -35,21 +33,17 @@ func main() {
 		WriteBufferSize:     64 << 10,
 		ForceAttemptHTTP2:   os.Getenv("PERF_H2") == "1",
 	}
-	if ca := kit.CertificateFile(); ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			panic(err)
-		}
-		pool := x509.NewCertPool()
-		pool.AppendCertsFromPEM(pem)
-		tr.TLSClientConfig = &tls.Config{RootCAs: pool}
+	config, err := kit.TLS()
+	if err != nil {
+		panic(err)
 	}
+	tr.TLSClientConfig = config
 	client = &http.Client{Transport: tr}
 
 	kit.Main("floor-json", runtime.Version(), os.Args[1:], kit.Cases{
 		"startup":               startup,
-		"rtt-seq":               rttSeq,
-		"rtt-conc":              rttConc,
+		"rtt-seq":               roundTrips,
+		"rtt-conc":              roundTrips,
 		"logs-ascii":            logsWaited,
 		"logs-small":            logsWaited,
 		"logs-escapes":          logsWaited,

@@ -38,7 +38,12 @@ func send(files []file) error {
 		}
 		pw.CloseWithError(err)
 	}()
-	return finish(newUpload(pr, -1))
+	resp, err := request("POST", session+"/fs/write"+query, "application/gzip", pr)
+	if err != nil {
+		return err
+	}
+	_, err = drop(resp.Body)
+	return err
 }
 
 func pack(w io.Writer, files []file) error {
@@ -56,29 +61,6 @@ func pack(w io.Writer, files []file) error {
 		}
 	}
 	return tw.Close()
-}
-
-func newUpload(body io.Reader, length int64) (*http.Response, error) {
-	req, err := http.NewRequest("POST", session+"/fs/write"+query, body)
-	if err != nil {
-		return nil, err
-	}
-	req.ContentLength = length
-	req.Header["Authorization"] = []string{"Bearer stub-token"}
-	req.Header["Content-Type"] = []string{"application/gzip"}
-	req.Header["X-Cwd"] = []string{"/"}
-	return client.Do(req)
-}
-
-func finish(resp *http.Response, err error) error {
-	if err != nil {
-		return err
-	}
-	_, err = drop(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = errors.New(resp.Status)
-	}
-	return err
 }
 
 func inMemory(name string, b []byte) file {

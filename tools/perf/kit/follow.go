@@ -20,22 +20,16 @@ func (r *Run) Follow(start func(lines, pause string) (follow func() (int64, erro
 	n, lines, pause := int(r.Int("sandboxes")), r.Int("lines"), time.Duration(r.Int("pause"))*time.Millisecond
 	r.Ops(int64(n))
 	follow := make([]func() (int64, error), n)
-	errs := make([]error, n)
-	var next atomic.Int64
-	var group sync.WaitGroup
-	for range starters {
-		group.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				follow[i], errs[i] = start(r.Str("lines"), r.Str("pause"))
-			}
-		})
-	}
-	group.Wait()
-	if err := errors.Join(errs...); err != nil {
+	if err := AtOnce(starters, int64(n), func(i int64) (err error) {
+		follow[i], err = start(r.Str("lines"), r.Str("pause"))
+		return err
+	}); err != nil {
 		return err
 	}
+	errs := make([]error, n)
 	var got atomic.Int64
 	err := r.Timed(func() error {
+		var group sync.WaitGroup
 		for i := range n {
 			group.Go(func() {
 				n, err := follow[i]()

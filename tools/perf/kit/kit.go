@@ -4,6 +4,8 @@ package kit
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +16,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -121,8 +125,51 @@ func (r *Run) Timed(fn func() error) error {
 	return err
 }
 
-// Percentiles records percentiles of the latencies of a timed region's operations.
-func (r *Run) Percentiles(d []time.Duration) {
+// RoundTrips times the operations of the case, one call of do each. It uses as many goroutines
+// as the case has workers, or one.
+func (r *Run) RoundTrips(do func() error) error {
+	n, workers := r.Int("ops"), int64(1)
+	if r.Str("workers") != "" {
+		workers = r.Int("workers")
+	}
+	r.Ops(n)
+	latencies := make([]time.Duration, n)
+	err := r.Timed(func() error {
+		return AtOnce(workers, n, func(i int64) error {
+			start := time.Now()
+			err := do()
+			latencies[i] = time.Since(start)
+			return err
+		})
+	})
+	if err == nil {
+		r.percentiles(latencies)
+	}
+	return err
+}
+
+// AtOnce calls do with 0 to n-1, in several goroutines.
+func AtOnce(workers, n int64, do func(i int64) error) error {
+	var next atomic.Int64
+	errs := make([]error, workers)
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for errs[w] == nil {
+				i := next.Add(1) - 1
+				if i >= n {
+					return
+				}
+				errs[w] = do(i)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// percentiles records percentiles of latencies.
+func (r *Run) percentiles(d []time.Duration) {
 	slices.Sort(d)
 	us := func(p float64) float64 {
 		return float64(d[min(len(d)-1, int(float64(len(d))*p))].Nanoseconds()) / 1e3
@@ -130,6 +177,15 @@ func (r *Run) Percentiles(d []time.Duration) {
 	r.Extra["p50_us"] = us(0.50)
 	r.Extra["p99_us"] = us(0.99)
 	r.Extra["ops_per_s"] = float64(len(d)) / r.Seconds
+}
+
+// EmitArgs returns the arguments of the command emit.
+func (r *Run) EmitArgs() []string {
+	args := []string{r.Str("bytes"), r.Str("line"), r.Str("mode")}
+	if chunk := r.Str("chunk"); chunk != "" {
+		args = append(args, chunk)
+	}
+	return args
 }
 
 // Expect records the number of received bytes, and a mismatch if it is not the wanted number.
@@ -144,5 +200,19 @@ func (r *Run) Expect(got, want int64) {
 func StubURL() string          { return os.Getenv("PERF_STUB") }
 func DataFile(n string) string { return filepath.Join(os.Getenv("PERF_DATA"), n) }
 func TempFile(n string) string { return filepath.Join(os.Getenv("PERF_TMP"), n) }
-func CertificateFile() string  { return os.Getenv("PERF_CA") }
 func ManyName(i int) string    { return fmt.Sprintf("many/%05d.txt", i) }
+
+// TLS returns the configuration that trusts the harness's server, or nil if it has no
+// certificate.
+func TLS() (*tls.Config, error) {
+	name := os.Getenv("PERF_CA")
+	if name == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(name)
+	roots := x509.NewCertPool()
+	if err == nil && !roots.AppendCertsFromPEM(pem) {
+		err = fmt.Errorf("%s contains no certificate", name)
+	}
+	return &tls.Config{RootCAs: roots}, err
+}
