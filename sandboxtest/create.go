@@ -37,11 +37,8 @@ func (c *call) createSandbox() error {
 	if c.version >= 4 {
 		p.shortenRetention(&set)
 	}
-	if p.Runtime != "" {
-		if err := checkRuntime(p.Runtime); err != nil {
-			return err
-		}
-		set.Runtime = p.Runtime
+	if err := setRuntime(&set, p.Runtime); err != nil {
+		return err
 	}
 	var from *store.Snapshot
 	var fill func(context.Context, *box.Box) error

@@ -116,11 +116,7 @@ func paginate[T any](p *pageQuery, by string, items []T, key func(T) sortKey) ([
 	slices.SortFunc(items, func(a, b T) int { return compare(key(a), key(b)) })
 	if p.after != nil {
 		after := sortKey{p.after.Key, p.after.ID}
-		first := slices.IndexFunc(items, func(item T) bool { return compare(key(item), after) > 0 })
-		if first < 0 {
-			first = len(items)
-		}
-		items = items[first:]
+		items = slices.DeleteFunc(items, func(item T) bool { return compare(key(item), after) <= 0 })
 	}
 	var next *string
 	if len(items) > p.limit {

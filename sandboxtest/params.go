@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -83,13 +82,7 @@ func (p *updateParams) apply(st *store.Store, set *store.Settings) error {
 			return err
 		}
 	}
-	if p.Runtime != "" {
-		if err := checkRuntime(p.Runtime); err != nil {
-			return err
-		}
-		set.Runtime = p.Runtime
-	}
-	return nil
+	return setRuntime(set, p.Runtime)
 }
 
 // applyArchitecture sets the architecture: the requested one, or else the source's.
@@ -331,19 +324,11 @@ func checkExpiration(field string, d time.Duration) error {
 	return nil
 }
 
-func checkRuntime(runtime string) error {
-	if !slices.Contains(runtimes, runtime) {
+// setRuntime sets the runtime if the request names one.
+func setRuntime(set *store.Settings, runtime string) error {
+	if runtime != "" && !slices.Contains(runtimes, runtime) {
 		return reply.Invalid("`runtime` should be equal to one of the allowed values \"%s\".", strings.Join(runtimes, ", "))
 	}
-	return nil
-}
-
-// checkCIDRs checks subnets of a policy.
-func checkCIDRs(list []string) error {
-	for _, text := range list {
-		if p, err := netip.ParsePrefix(text); err != nil || !p.Addr().Is4() {
-			return reply.BadRequest("Invalid CIDR \"%.80s\"", text)
-		}
-	}
+	set.Runtime = cmp.Or(runtime, set.Runtime)
 	return nil
 }

@@ -179,7 +179,12 @@ func checkPolicy(p *wire.NetworkPolicy) error {
 			return reply.Invalid("`networkPolicy.allow` should have domains, not %.80q.", d)
 		}
 	}
-	return checkCIDRs(slices.Concat(p.AllowedCIDRs, p.DeniedCIDRs))
+	for _, text := range slices.Concat(p.AllowedCIDRs, p.DeniedCIDRs) {
+		if subnet, err := netip.ParsePrefix(text); err != nil || !subnet.Addr().Is4() {
+			return reply.BadRequest("Invalid CIDR \"%.80s\"", text)
+		}
+	}
+	return nil
 }
 
 // checkResponse checks the response of a response rule.
