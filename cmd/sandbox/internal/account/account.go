@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/local"
 	"github.com/go-vercel/sandbox/cmd/sandbox/internal/screen"
 	"github.com/go-vercel/sandbox/internal/api"
+	"github.com/go-vercel/sandbox/internal/oidc"
 	"github.com/go-vercel/sandbox/internal/redact"
 )
 
@@ -108,7 +108,7 @@ func (c *Account) mayHaveLogin() bool { return !c.urlFromEnvironment() || c.atVe
 // atVercel reports whether the API's address is one of Vercel's.
 func (c *Account) atVercel() bool {
 	u, err := url.Parse(c.Base())
-	return err == nil && (u.Hostname() == "vercel.com" || strings.HasSuffix(u.Hostname(), ".vercel.com"))
+	return err == nil && oidc.AtVercel(u)
 }
 
 // apiURL returns the API's address, or "" for the SDK's default. .env files can't set it.

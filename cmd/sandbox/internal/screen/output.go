@@ -49,12 +49,7 @@ func (s *Screen) Print(out Output) error {
 	case s.Opts.JSON:
 		return WriteJSON(s.Out, out.Doc, true)
 	case s.Opts.Quiet:
-		for _, n := range out.Names {
-			if _, err := fmt.Fprintln(s.Out, n); err != nil {
-				return err
-			}
-		}
-		return nil
+		return s.printNames(out.Names)
 	case out.Table == nil:
 		return WriteJSON(s.Out, out.Doc, true)
 	}
@@ -98,6 +93,10 @@ func (s *Screen) PrintDone(names []string) error {
 	if s.Out.Terminal && s.Err.Terminal {
 		return nil
 	}
+	return s.printNames(names)
+}
+
+func (s *Screen) printNames(names []string) error {
 	for _, n := range names {
 		if _, err := fmt.Fprintln(s.Out, n); err != nil {
 			return err

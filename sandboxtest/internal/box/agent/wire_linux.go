@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -80,17 +81,11 @@ func newFailure(err error) *failure {
 	if err == nil {
 		return nil
 	}
-	f := &failure{Text: err.Error(), Kind: -1}
+	f := &failure{Text: err.Error()}
 	if launch, ok := errors.AsType[*backend.LaunchError](err); ok {
 		f.Exit = launch.Code
-		return f
 	}
-	for i, kind := range knownErrors {
-		if errors.Is(err, kind) {
-			f.Kind = i
-			break
-		}
-	}
+	f.Kind = slices.IndexFunc(knownErrors, func(kind error) bool { return errors.Is(err, kind) })
 	return f
 }
 
