@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/base64"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -31,10 +32,8 @@ type Runner func(ctx context.Context, c Call) (Result, error)
 // Operands inserts "--" before paths if one of them looks like an option. Otherwise it
 // adds nothing, so that ordinary requests equal the official SDK's.
 func Operands(paths ...string) []string {
-	for _, p := range paths {
-		if strings.HasPrefix(p, "-") {
-			return append([]string{"--"}, paths...)
-		}
+	if slices.ContainsFunc(paths, func(p string) bool { return strings.HasPrefix(p, "-") }) {
+		return append([]string{"--"}, paths...)
 	}
 	return paths
 }

@@ -61,7 +61,7 @@ func (n *Backend) Flatten(chain []string, dir string) error {
 		return err
 	}
 	// Only the backend's threads see the bases.
-	return n.pool.Do(func() error { return m.merge(dir, mergedDir{dirs: m.roots(0), below: "/"}, nil) })
+	return n.pool.Do(func() error { return m.merge(dir, mergedDir{dirs: m.roots(0), below: "/"}, map[string]string{}) })
 }
 
 // machineBases returns the bases of chains of layers over the machine's root.
@@ -287,39 +287,28 @@ func getAttribute(name, attr string) (string, error) {
 }
 
 // copyAttributes copies the owner, the mode, the extended attributes and the times of a
-// directory, and sets overlayfs's attributes in overlayAttrs.
-func (m *merger) copyAttributes(from, to string, overlayAttrs map[string]string) error {
+// directory, and sets attrs, which are overlayfs's attributes.
+func (m *merger) copyAttributes(from, to string, attrs map[string]string) error {
 	info, err := os.Lstat(from)
 	if err != nil {
 		return err
 	}
 	st := info.Sys().(*syscall.Stat_t)
-	for size := 1024; ; size *= 4 {
-		list := make([]byte, size)
-		n, err := unix.Llistxattr(from, list)
-		if err == unix.ERANGE {
+	list := make([]byte, 64<<10) // Linux allows no more
+	n, err := unix.Llistxattr(from, list)
+	if err != nil && err != unix.ENOTSUP {
+		return &fs.PathError{Op: "listxattr", Path: from, Err: err}
+	}
+	for attr := range strings.SplitSeq(string(list[:max(n, 0)]), "\x00") {
+		// Skip overlayfs's attributes, except those of an overlay within the sandbox.
+		if attr == "" || strings.HasPrefix(attr, m.attrs) && !strings.HasPrefix(attr, m.attrs+"overlay.") {
 			continue
 		}
-		if err != nil && err != unix.ENOTSUP {
-			return &fs.PathError{Op: "listxattr", Path: from, Err: err}
+		if attrs[attr], err = getAttribute(from, attr); err != nil {
+			return err
 		}
-		for attr := range strings.SplitSeq(string(list[:max(n, 0)]), "\x00") {
-			// Skip overlayfs's attributes, which are set from overlayAttrs, except those of an
-			// overlay within the sandbox.
-			if attr == "" || strings.HasPrefix(attr, m.attrs) && !strings.HasPrefix(attr, m.attrs+"overlay.") {
-				continue
-			}
-			value, err := getAttribute(from, attr)
-			if err != nil {
-				return err
-			}
-			if err := unix.Lsetxattr(to, attr, []byte(value), 0); err != nil {
-				return &fs.PathError{Op: "setxattr " + attr, Path: to, Err: err}
-			}
-		}
-		break
 	}
-	for attr, value := range overlayAttrs {
+	for attr, value := range attrs {
 		if err := unix.Lsetxattr(to, attr, []byte(value), 0); err != nil {
 			return &fs.PathError{Op: "setxattr " + attr, Path: to, Err: err}
 		}
