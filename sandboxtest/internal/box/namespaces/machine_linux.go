@@ -356,11 +356,10 @@ func (m *Machine) files(f func(backend.FileSystem) error) error {
 		if err := m.enter(unix.CLONE_NEWNS); err != nil {
 			return err
 		}
-		if m.backend.rootless {
-			return f(backend.ThreadFS{})
-		}
-		if err := backend.ActAs(backend.UserID, backend.GroupID, inside.SupplementaryGroups(m.account.Name)); err != nil {
-			return err
+		if !m.backend.rootless {
+			if err := backend.ActAs(backend.UserID, backend.GroupID, inside.SupplementaryGroups(m.account.Name)); err != nil {
+				return err
+			}
 		}
 		return f(backend.ThreadFS{})
 	})
