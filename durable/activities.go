@@ -22,8 +22,8 @@ type machine struct {
 	ID                              string
 	StartedAt, ExpiresAt, CreatedAt time.Time
 	Runtime                         string
-	// SavedAt is zero unless the previous machine crashed. Then it is when the files were
-	// saved that this machine began with.
+	// SavedAt is zero unless the machine that the workflow knew before has crashed. Then it
+	// is when the files were saved that the crashed machine began with.
 	SavedAt time.Time `json:",omitzero"`
 	// Now is the service's time. It is zero if the machine does not run.
 	Now time.Time `json:",omitzero"`
@@ -36,8 +36,9 @@ const (
 )
 
 // open creates or starts the sandbox; its name makes that idempotent. epoch identifies
-// the workflow's opening. ended is the previous session if that ended by itself.
-func (w *Worker) open(ctx context.Context, o Options, epoch, ended string) (machine, error) {
+// the workflow's opening. ended is the previous session if that ended by itself, and began
+// its start.
+func (w *Worker) open(ctx context.Context, o Options, epoch, ended string, began time.Time) (machine, error) {
 	ctx, stop := heartbeat(ctx)
 	defer stop()
 	create, err := w.createOptions(ctx, o, epoch)
@@ -55,31 +56,35 @@ func (w *Worker) open(ctx context.Context, o Options, epoch, ended string) (mach
 		}
 	}
 	m := machineOf(sb)
-	m.SavedAt, err = w.lostSince(ctx, sb, ended)
+	m.SavedAt, err = w.lostSince(ctx, sb, ended, began)
 	return m, classify(ctx, err)
 }
 
-// lostSince finds out whether an earlier session has crashed, whose ID is in ended. If so,
-// it returns when the sandbox's files were last saved, because later changes are lost.
-// Otherwise it returns the zero time.
-func (w *Worker) lostSince(ctx context.Context, sb *sandbox.Sandbox, ended string) (time.Time, error) {
+// lostSince finds out whether an earlier session has crashed, whose ID is in ended and whose
+// start is in began. If so, it returns when the files were saved that this session began with,
+// because later changes are lost. Otherwise it returns the zero time.
+func (w *Worker) lostSince(ctx context.Context, sb *sandbox.Sandbox, ended string, began time.Time) (time.Time, error) {
+	var saved time.Time
 	if ended == "" || ended == sb.CurrentSession().ID() {
-		return time.Time{}, nil
+		return saved, nil
 	}
-	id := sb.CurrentSession().Info().SourceSnapshotID
-	if id == "" {
-		return time.Time{}, nil // the sandbox is new, which the workflow sees by CreatedAt
+	// Others may have replaced the machine several times since, so look for a snapshot of the
+	// session ended among the ancestors.
+	for id := sb.CurrentSession().Info().SourceSnapshotID; id != ""; {
+		snap, err := w.Client.GetSnapshot(ctx, id)
+		switch {
+		case errors.Is(err, sandbox.ErrSnapshotNotFound), errors.Is(err, sandbox.ErrNotFound):
+			return time.Time{}, nil // the snapshot was deleted
+		case err != nil:
+			return time.Time{}, err
+		case snap.Info().SourceSessionID == ended:
+			return time.Time{}, nil
+		}
+		if saved, id = snap.Info().CreatedAt, snap.Info().ParentID; !saved.After(began) {
+			break // earlier snapshots are not of that session
+		}
 	}
-	snap, err := w.Client.GetSnapshot(ctx, id)
-	switch {
-	case errors.Is(err, sandbox.ErrSnapshotNotFound), errors.Is(err, sandbox.ErrNotFound):
-		return time.Time{}, nil // the snapshot was deleted
-	case err != nil:
-		return time.Time{}, err
-	case snap.Info().SourceSessionID == ended:
-		return time.Time{}, nil
-	}
-	return snap.Info().CreatedAt, nil
+	return saved, nil // zero if the sandbox is new, which the workflow sees by CreatedAt
 }
 
 // createOptions returns the options of a new sandbox.
@@ -193,8 +198,8 @@ func hasEnded(err error) bool {
 }
 
 // renew renews the lease of the running machine, if there is one. last is the machine
-// that the workflow knows.
-func (w *Worker) renew(ctx context.Context, o Options, last string) (machine, error) {
+// that the workflow knows, and began its start.
+func (w *Worker) renew(ctx context.Context, o Options, last string, began time.Time) (machine, error) {
 	ctx, stop := heartbeat(ctx)
 	defer stop()
 	sb, err := w.get(ctx, o.Name)
@@ -206,7 +211,7 @@ func (w *Worker) renew(ctx context.Context, o Options, last string) (machine, er
 	}
 	m := machineOf(sb)
 	m.ExpiresAt = extend(ctx, sb.CurrentSession(), o.lease())
-	m.SavedAt, err = w.lostSince(ctx, sb, last)
+	m.SavedAt, err = w.lostSince(ctx, sb, last, began)
 	return m, classify(ctx, err)
 }
 

@@ -115,7 +115,7 @@ func (s *Sandbox) Resume(ctx workflow.Context) error {
 	}
 	// After a cancellation, Close has to know that a machine may run.
 	s.Opening = true
-	if err := s.execute(withCancelWait(ctx), &m, activityOpen, s.Options, s.Epoch, s.Ended); err != nil {
+	if err := s.execute(withCancelWait(ctx), &m, activityOpen, s.Options, s.Epoch, s.Ended, s.StartedAt); err != nil {
 		return err
 	}
 	s.Opening = false
@@ -155,7 +155,7 @@ func (s *Sandbox) Renew(ctx workflow.Context) (runs bool, err error) {
 		return false, err
 	}
 	var m machine
-	if err := s.execute(ctx, &m, activityRenew, s.Options, cmp.Or(s.VM, s.Ended)); err != nil {
+	if err := s.execute(ctx, &m, activityRenew, s.Options, cmp.Or(s.VM, s.Ended), s.StartedAt); err != nil {
 		return false, err
 	}
 	s.noteClock(ctx, m)

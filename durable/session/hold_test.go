@@ -106,18 +106,22 @@ func TestHoldExpires(t *testing.T) {
 }
 
 // TestHeldMachineIsReplaced: the session takes over a machine that a direct call has
-// started. It notices when a machine has ended, and stops no machine too early.
+// started, and reports a loss only if an earlier machine has crashed. It notices when a
+// machine has ended, and stops no machine too early.
 func TestHeldMachineIsReplaced(t *testing.T) {
 	t.Parallel()
 	p := newTestSession(t, nil)
 	p.update(time.Minute, "hold", updateHold, holdUpdate{"a", 10 * time.Minute})
-	p.At(2*time.Minute, func() {
+	replace := func() {
 		sb := p.machine()
-		_, err := sb.Stop(t.Context(), nil)
-		require.NoError(t, err)
-		_, err = sb.RunCommand(t.Context(), "true", nil, nil) // starts another machine
-		require.NoError(t, err)
-	})
+		for range 3 {
+			_, err := sb.Snapshot(t.Context(), nil) // starts a machine unless one runs, and ends it
+			require.NoError(t, err)
+			_, err = sb.RunCommand(t.Context(), "true", nil, nil) // starts another machine
+			require.NoError(t, err)
+		}
+	}
+	p.At(2*time.Minute, replace)
 	p.update(3*time.Minute, "release", updateRelease, "a")
 	p.At(4*time.Minute, func() { assert.Equal(t, sandbox.StatusRunning, p.machine().Status()) })
 	p.At(20*time.Minute, func() { assert.Equal(t, sandbox.StatusStopped, p.machine().Status()) })
@@ -127,12 +131,24 @@ func TestHeldMachineIsReplaced(t *testing.T) {
 		require.NoError(t, err)
 	})
 	p.update(32*time.Minute, "release", updateRelease, "a")
+	p.update(40*time.Minute, "hold", updateHold, holdUpdate{"a", 10 * time.Minute})
+	p.At(41*time.Minute, func() {
+		assert.True(t, p.Server.Crash("durable-ses-1"))
+		replace()
+	})
+	p.update(42*time.Minute, "release", updateRelease, "a")
 	p.destroyAt(time.Hour)
-	words := story(p.run(Policy{IdleAfter: 5 * time.Minute}))
+	events := p.run(Policy{IdleAfter: 5 * time.Minute})
 	assert.Equal(t, []string{
 		StateActive, StateActive, StateHibernating, StateHibernated,
-		StateResuming, StateActive, StateHibernated, StateDestroyed, StateDestroyed,
-	}, words)
+		StateResuming, StateActive, StateHibernated,
+		StateResuming, StateActive, StateRolledBack, StateActive, StateHibernating, StateHibernated,
+		StateDestroyed, StateDestroyed,
+	}, story(events))
+	i := slices.IndexFunc(events, func(e Event) bool { return e.State == StateRolledBack })
+	require.Positive(t, i)
+	saved := events[i].SavedAt.Time().Sub(events[0].StartedAt.Time())
+	assert.InDelta(t, 31*time.Minute, saved, float64(time.Minute), "the last snapshot before the crash")
 }
 
 // TestHoldsAreCarried: holds survive continue-as-new. A waiting caller is asked to repeat
