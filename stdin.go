@@ -359,7 +359,7 @@ func (w *stdinWriter) request(body *stdinBody) (written *int64, err error) {
 	defer cancel()
 	var resp wire.StdinResponse
 	err = w.client.do(ctx, &api.Request{Op: api.WriteStdin, Path: []string{w.cmd.session, w.cmd.ID()}, Body: body}, &resp)
-	if err == nil && (resp.Command.ID != w.cmd.ID() || w.counted && resp.BytesWritten == nil) {
+	if err == nil && w.counted && resp.BytesWritten == nil {
 		err = &RequestError{
 			operation: api.WriteStdin.Name, session: w.cmd.session, unknown: true,
 			Err: errors.New("the response does not say what the command has received"),

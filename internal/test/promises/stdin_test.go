@@ -158,16 +158,16 @@ func TestStdinCloseAfterLostRequest(t *testing.T) {
 }
 
 // TestStdinEmptySuccess: a proxy responds to a write with status 200, but the body does not
-// name the command. The client does not treat this as a success, and sends the data again.
+// name the command, or not how much it has received. The client does not treat this as a success, and sends the data again.
 func TestStdinEmptySuccess(t *testing.T) {
 	t.Parallel()
 	srv, direct := testkit.LightStart(t, nil)
-	for _, body := range []string{``, `{}`, `null`, `{"command":{"id":"another"}}`} {
+	for _, body := range []string{``, `{}`, `null`, `{"command":{"id":"another"}}`, `{"command":{"id":"THIS"}}`} {
 		for _, at := range []string{"first", "second", "last"} {
 			for _, passOn := range []bool{false, true} {
 				always := body == "{}" && at != "first" || at == "second" && !passOn && body != "null"
-				if !always && !needs.Slow() {
-					continue
+				if !always && !needs.Slow() || at == "first" && strings.Contains(body, "THIS") {
+					continue // the first response may lack a count: not every sandbox counts
 				}
 				t.Run(fmt.Sprintf("%s at the %s, passed on %v", body, at, passOn), func(t *testing.T) {
 					t.Parallel()
@@ -219,7 +219,7 @@ func stdinEmptySuccess(t *testing.T, srv *sandboxtest.Server, direct *sandbox.Sa
 				assert.NoError(t, err)
 			}
 		}
-		return canned.JSON(200, body), nil
+		return canned.JSON(200, strings.Replace(body, "THIS", cmd.ID(), 1)), nil
 	})
 	w := cmd.Stdin(t.Context())
 	_, err = io.Copy(w, bytes.NewReader(data))
