@@ -534,7 +534,7 @@ func TestArtifactsOfRepositories(t *testing.T) {
 func TestPolicy(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	broken := errors.New("the database of answers is gone")
+	broken := fmt.Errorf("the database of answers is gone: %w", context.DeadlineExceeded)
 	var asked []string
 	srv, sb := testkit.Start(t, nil) // not in folder mode, for absolute paths
 	d := toolsFor(t, srv, sb, &agent.Options{Before: func(_ context.Context, call agent.Call) error {

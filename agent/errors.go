@@ -26,6 +26,13 @@ type sessionError struct{ err error }
 func (e *sessionError) Error() string { return e.err.Error() }
 func (e *sessionError) Unwrap() error { return e.err }
 
+// beforeError is an error of Options.Before, which is for the program whatever it matches: the
+// call was not made.
+type beforeError struct{ err error }
+
+func (e *beforeError) Error() string { return e.err.Error() }
+func (e *beforeError) Unwrap() error { return e.err }
+
 // modelErrorf returns an error whose text is shown to the model.
 func modelErrorf(format string, args ...any) error { return &modelError{fmt.Sprintf(format, args...)} }
 
@@ -61,6 +68,9 @@ const unreachable = "The sandbox can't be used at the moment. Try once more, the
 func textForModel(err error) (text string, program bool) {
 	if m, ok := errors.AsType[*modelError](err); ok {
 		return m.text, false
+	}
+	if _, ok := errors.AsType[*beforeError](err); ok {
+		return unreachable, true
 	}
 	_, session := errors.AsType[*sessionError](err)
 	if session && errors.Is(err, sandbox.ErrInvalid) {

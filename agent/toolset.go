@@ -372,7 +372,10 @@ func (t *Toolset) callBefore(ctx context.Context, c *call) (err error) {
 	if c.Arguments, err = encode(c.input, chosen); err != nil {
 		return err
 	}
-	return t.opts.Before(ctx, c.Call)
+	if err = t.opts.Before(ctx, c.Call); err != nil {
+		return &beforeError{err}
+	}
+	return nil
 }
 
 // cwd returns the working directory of a sandbox.
