@@ -1,7 +1,6 @@
 package sandbox_test
 
 import (
-	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -43,7 +42,9 @@ func (m withEmulator) run() (code int, err error) {
 		return 0, err
 	}
 	defer func() {
-		err = cmp.Or(err, srv.Close())
+		if e := srv.Close(); err == nil {
+			err = e
+		}
 	}()
 	c := srv.Credentials()
 	for name, value := range map[string]string{

@@ -445,7 +445,9 @@ type localSource struct {
 
 func (s localSource) Close() error {
 	info, err := s.Stat()
-	err = cmp.Or(err, s.File.Close())
+	if closeErr := s.File.Close(); err == nil {
+		err = closeErr
+	}
 	if err == nil && !info.ModTime().Equal(s.modTime) {
 		return tarball.ErrChanged
 	}

@@ -30,7 +30,9 @@ func Run(ctx context.Context, on Runner, opts *sandbox.CommandOptions, name stri
 		}
 		return done.ExitCode, string(stderr.held), nil
 	})
-	err = cmp.Or(err, stderr.flush())
+	if flushErr := stderr.flush(); err == nil {
+		err = flushErr
+	}
 	if err != nil {
 		return nil, err
 	}

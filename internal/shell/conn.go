@@ -4,7 +4,6 @@
 package shell
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -111,7 +110,9 @@ func (c *Conn) send(message any) error {
 func (c *Conn) write(kind websocket.MessageType, p []byte) error {
 	c.conn.hold()
 	err := c.ws.Write(c.ctx, kind, p)
-	err = cmp.Or(err, c.conn.release())
+	if flushed := c.conn.release(); err == nil {
+		err = flushed
+	}
 	return err
 }
 

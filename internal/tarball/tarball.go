@@ -170,7 +170,9 @@ func (b *Body) addEntry(tw *tar.Writer, h *tar.Header, e *Entry, buf []byte) err
 func (b *Body) writeContent(tw *tar.Writer, h *tar.Header, rc io.ReadCloser, name string, buf []byte) (n int64, err error) {
 	if rc != nil {
 		n, err = copyContent(tw, rc, buf)
-		err = cmp.Or(err, b.closeSource())
+		if closeErr := b.closeSource(); err == nil {
+			err = closeErr
+		}
 	}
 	switch {
 	case errors.Is(err, errClosed):

@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -239,7 +238,9 @@ func TestWriterAcrossSessions(t *testing.T) {
 			require.Zero(t, joined.ExitCode, "the file with the first piece, in time")
 			c.end(t, srv, sb)
 			_, err = w.Write(second)
-			err = cmp.Or(err, w.Close())
+			if closeErr := w.Close(); err == nil {
+				err = closeErr
+			}
 			got, readErr := sb.FS().ReadFile(t.Context(), "dump.sql")
 			switch {
 			case c.lost && c.persistent:

@@ -1,7 +1,6 @@
 package client_test
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -97,7 +96,9 @@ func TestMessages(t *testing.T) {
 			require.NoError(t, err)
 			w := cmd.Stdin(t.Context())
 			_, err = io.WriteString(w, "x")
-			err = cmp.Or(err, w.Close())
+			if closeErr := w.Close(); err == nil {
+				err = closeErr
+			}
 			return err
 		}, []string{"AttachStdin"}},
 		"a missing command": {func() error { _, err := sb.GetCommand(t.Context(), "cnope"); return err }, []string{`"box"`, session.ID(), "cnope"}},

@@ -120,7 +120,9 @@ var endlessCalls = map[string]func(ctx context.Context, h *hostile) error{
 			return err
 		}
 		_, err = w.Write([]byte("x"))
-		err = cmp.Or(err, w.Close())
+		if closeErr := w.Close(); err == nil {
+			err = closeErr
+		}
 		return err
 	},
 	"FileSystem.Exists": func(ctx context.Context, h *hostile) error { _, err := h.fs.Exists(ctx, "f"); return err },

@@ -126,7 +126,9 @@ func (c *Copy) archiveToStdout(ctx context.Context, dir, name string) error {
 	stdout, finish := decodeBase64(c.Screen.Out.Raw)
 	stderr := &outputs.Tail{Max: 16 << 20}
 	result, err := own.Run(ctx, c.Source, &sandbox.CommandOptions{Stdout: stdout, Stderr: stderr, KillOnCancel: true}, "bash", "-c", archiveScript, "bash", dir, name)
-	err = cmp.Or(err, finish())
+	if finishErr := finish(); err == nil {
+		err = finishErr
+	}
 	if err != nil || result.ExitCode == 0 {
 		return err
 	}

@@ -2,7 +2,6 @@ package backend
 
 import (
 	"archive/tar"
-	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -221,7 +220,9 @@ func (x *extraction) file(hdr *tar.Header, name string, r io.Reader) error {
 	} else if _, ok := errors.AsType[*fs.PathError](err); !ok {
 		err = ArchiveError(err)
 	}
-	err = cmp.Or(err, file.Close())
+	if cerr := file.Close(); err == nil {
+		err = cerr
+	}
 	if err == nil && hasTime(hdr.ModTime) {
 		err = x.f.Chtimes(name, localfile.Settable(hdr.ModTime))
 	}
