@@ -204,27 +204,39 @@ func (e *APIError) Is(target error) bool {
 	case ErrUnavailable:
 		return e.errorKind().Passing() && e.errorKind() != api.RateLimited
 	}
-	switch kind := e.errorKind(); {
-	case kind == api.FileError:
+	switch e.errorKind() {
+	case api.NotFound:
+		return target == ErrNotFound
+	case api.SnapshotGone:
+		return target == ErrSnapshotNotFound || target == ErrNotFound
+	case api.FilesGone:
+		return target == ErrSnapshotNotFound // the sandbox still exists
+	case api.CommandEnded:
+		return target == os.ErrProcessDone
+	case api.Stopped, api.Stopping:
+		return target == ErrStopped && !e.unknown
+	case api.ImageNotReady:
+		return target == ErrImageNotReady
+	case api.RateLimited:
+		return target == ErrRateLimited
+	case api.QuotaExceeded:
+		return target == ErrQuotaExceeded
+	case api.Unauthorized, api.NoDrives:
+		return target == ErrUnauthorized
+	case api.NameTaken, api.Conflict:
+		return target == ErrConflict
+	case api.IDsRefused:
+		return target == ErrCommandIDs
+	case api.InputRefused:
+		return target == errors.ErrUnsupported
+	case api.NoProgram:
+		return target == exec.ErrNotFound
+	case api.NoDirectory:
+		return target == fs.ErrNotExist
+	case api.FileError:
 		return errors.Is(coreutils.Errno(e.Message), target)
-	case kind == api.SnapshotGone && target == ErrNotFound:
-		return true
-	case target == ErrStopped && e.unknown:
-		return false
-	default:
-		matched, ok := kindErrors[kind]
-		return ok && target == matched
 	}
-}
-
-// kindErrors has the error that each kind matches, as far as it is one.
-var kindErrors = map[api.Kind]error{
-	api.NotFound: ErrNotFound, api.SnapshotGone: ErrSnapshotNotFound,
-	api.FilesGone:    ErrSnapshotNotFound, // the sandbox still exists
-	api.CommandEnded: os.ErrProcessDone, api.Stopped: ErrStopped, api.Stopping: ErrStopped, api.ImageNotReady: ErrImageNotReady,
-	api.RateLimited: ErrRateLimited, api.QuotaExceeded: ErrQuotaExceeded, api.Unauthorized: ErrUnauthorized, api.NoDrives: ErrUnauthorized,
-	api.NameTaken: ErrConflict, api.Conflict: ErrConflict, api.IDsRefused: ErrCommandIDs, api.InputRefused: errors.ErrUnsupported,
-	api.NoProgram: exec.ErrNotFound, api.NoDirectory: fs.ErrNotExist,
+	return false
 }
 
 // errorKind returns the kind of the error. It determines the kind if the error does not

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -219,9 +218,17 @@ func policyError(data []byte, err error) error {
 		if wrong.Field != "" {
 			where += wrong.Field + ": "
 		}
-		needed := cmp.Or(map[reflect.Kind]string{
-			reflect.String: "a string", reflect.Int: "a whole number", reflect.Bool: "true or false", reflect.Slice: "a list",
-		}[wrong.Type.Kind()], "an object")
+		needed := "an object"
+		switch wrong.Type.Kind() {
+		case reflect.String:
+			needed = "a string"
+		case reflect.Int:
+			needed = "a whole number"
+		case reflect.Bool:
+			needed = "true or false"
+		case reflect.Slice:
+			needed = "a list"
+		}
 		return fmt.Errorf("%s%s is needed, not %s", where, needed, wrong.Value)
 	}
 	return err

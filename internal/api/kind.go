@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"os/exec"
 	"slices"
 	"strings"
@@ -188,14 +187,25 @@ func StreamClosed(code string) bool { return code == "sandbox_stream_closed" }
 
 // FileErrno returns the errno for the code and message of an error about a file, or zero.
 func FileErrno(code, message string) syscall.Errno {
-	return cmp.Or(fileErrnos[code], fileErrnos[strings.ToLower(message)])
-}
-
-// fileErrnos has the errnos for codes and messages.
-var fileErrnos = map[string]syscall.Errno{
-	"is_directory": syscall.EISDIR, "not_directory": syscall.ENOTDIR, "not_a_directory": syscall.ENOTDIR, "permission_denied": syscall.EACCES,
-	"already_exists": syscall.EEXIST, "file_exists": syscall.EEXIST, "exists": syscall.EEXIST, "already exists": syscall.EEXIST,
-	"no_space": syscall.ENOSPC, "disk_full": syscall.ENOSPC, "disk full": syscall.ENOSPC,
+	switch code {
+	case "is_directory":
+		return syscall.EISDIR
+	case "not_directory", "not_a_directory":
+		return syscall.ENOTDIR
+	case "already_exists", "file_exists", "exists":
+		return syscall.EEXIST
+	case "permission_denied":
+		return syscall.EACCES
+	case "no_space", "disk_full":
+		return syscall.ENOSPC
+	}
+	switch strings.ToLower(message) {
+	case "exists", "already exists":
+		return syscall.EEXIST
+	case "disk full":
+		return syscall.ENOSPC
+	}
+	return 0
 }
 
 // FileMissing reports whether a 404 to an operation on a file is about the file,

@@ -230,7 +230,7 @@ func parseListEntry(s string, tree bool) (Entry, error) {
 	}
 	p := fieldParser{}
 	st := Stat{
-		RawMode: listTypes[parts[0]] | uint32(p.uint(parts[1], 8, 16))&0o7777,
+		RawMode: listType(parts[0]) | uint32(p.uint(parts[1], 8, 16))&0o7777,
 		Size:    p.int(parts[2]),
 		UID:     int(p.uint(parts[3], 10, 32)), GID: int(p.uint(parts[4], 10, 32)),
 		AccessTime: p.time(parts[5]), ModTime: p.time(parts[6]), ChangeTime: p.time(parts[7]),
@@ -243,8 +243,25 @@ func parseListEntry(s string, tree bool) (Entry, error) {
 	return Entry{name, st}, nil
 }
 
-// listTypes has the types of find's %y. Any other becomes fs.ModeIrregular.
-var listTypes = map[string]uint32{"f": sIFREG, "d": sIFDIR, "l": sIFLNK, "b": sIFBLK, "c": sIFCHR, "p": sIFIFO, "s": sIFSOCK}
+func listType(s string) uint32 {
+	switch s {
+	case "f":
+		return sIFREG
+	case "d":
+		return sIFDIR
+	case "l":
+		return sIFLNK
+	case "b":
+		return sIFBLK
+	case "c":
+		return sIFCHR
+	case "p":
+		return sIFIFO
+	case "s":
+		return sIFSOCK
+	}
+	return 0 // becomes fs.ModeIrregular
+}
 
 // decoding returns a writer that decodes base64 into to. end must be called after the
 // last write, and returns the error.
