@@ -7,8 +7,8 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync"
 
-	"github.com/go-vercel/sandbox/outputs"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/box/backend"
 	"github.com/go-vercel/sandbox/sandboxtest/internal/reply"
@@ -87,8 +87,11 @@ type gitRun struct {
 	inside bool
 }
 
+// maxGitError limits how much of git's output an error contains.
+const maxGitError = 2 << 10
+
 func (g *gitRun) run(ctx context.Context, args ...string) error {
-	out := &outputs.HeadTail{Max: 1 << 10} // for the error
+	out := &limitedBuffer{limit: maxGitError}
 	spec := backend.Spec{Path: "git", Args: args, Env: g.env, Stdout: out, Stderr: out}
 	if g.inside {
 		spec.Dir = g.dir
@@ -118,4 +121,25 @@ func (g *gitRun) run(ctx context.Context, args ...string) error {
 		}
 	}
 	return reply.BadRequest("git clone failed: exit status %d: %s", code, text)
+}
+
+// limitedBuffer keeps the first bytes that are written to it.
+type limitedBuffer struct {
+	limit int
+
+	mu  sync.Mutex
+	buf []byte
+}
+
+func (b *limitedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.buf = append(b.buf, p[:min(len(p), b.limit-len(b.buf))]...)
+	return len(p), nil
+}
+
+func (b *limitedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return string(b.buf)
 }
