@@ -412,8 +412,10 @@ exit $code`
 
 // lookPath looks for a program where a command with these options would find it.
 func lookPath(ctx context.Context, t target, name string, o *CommandOptions) (string, error) {
-	_, err := enter(ctx, t)
-	if err = cmp.Or(err, checkText("name", name)); err != nil {
+	if _, err := enter(ctx, t); err != nil {
+		return "", err
+	}
+	if err := checkText("name", name); err != nil {
 		return "", err
 	}
 	if name == "" {

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -367,8 +366,10 @@ func (o ForkOptions) Format(f fmt.State, verb rune) { redact.Struct(f, verb, o) 
 // and the fork may exist.
 func (c *Client) Fork(ctx context.Context, source string, opts *ForkOptions) (*Sandbox, error) {
 	o := orZero(opts)
-	_, err := enter(ctx, c)
-	if err = cmp.Or(err, checkName("source", source)); err != nil {
+	if _, err := enter(ctx, c); err != nil {
+		return nil, err
+	}
+	if err := checkName("source", source); err != nil {
 		return nil, err
 	}
 	body, err := o.body()

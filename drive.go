@@ -78,8 +78,10 @@ func (d *Drive) Mount(mode MountMode) Mount {
 // retry. Use [Client.GetDrive] where a mistyped name must not create a drive.
 func (c *Client) GetOrCreateDrive(ctx context.Context, name string, opts *DriveOptions) (*Drive, error) {
 	o := orZero(opts)
-	_, err := enter(ctx, c)
-	if err = cmp.Or(err, checkDriveName("name", name)); err != nil {
+	if _, err := enter(ctx, c); err != nil {
+		return nil, err
+	}
+	if err := checkDriveName("name", name); err != nil {
 		return nil, err
 	}
 	if o.MaxSizeBytes < 0 {
@@ -99,8 +101,10 @@ func (c *Client) GetOrCreateDrive(ctx context.Context, name string, opts *DriveO
 // GetDrive returns the drive with the given name or ID. If there is none, the
 // error matches [ErrNotFound].
 func (c *Client) GetDrive(ctx context.Context, nameOrID string) (*Drive, error) {
-	_, err := enter(ctx, c)
-	if err = cmp.Or(err, checkDriveName("nameOrID", nameOrID)); err != nil {
+	if _, err := enter(ctx, c); err != nil {
+		return nil, err
+	}
+	if err := checkDriveName("nameOrID", nameOrID); err != nil {
 		return nil, err
 	}
 	project, err := c.projectID(ctx)
@@ -118,8 +122,10 @@ func (c *Client) GetDrive(ctx context.Context, nameOrID string) (*Drive, error) 
 // If the response is lost, the request is not retried, and the error matches
 // [ErrOutcomeUnknown]; use [Client.GetDrive] to see whether the fork exists.
 func (c *Client) ForkDrive(ctx context.Context, source, name string) (*Drive, error) {
-	_, err := enter(ctx, c)
-	if err = cmp.Or(err, checkDriveName("source", source), checkDriveName("name", name)); err != nil {
+	if _, err := enter(ctx, c); err != nil {
+		return nil, err
+	}
+	if err := cmp.Or(checkDriveName("source", source), checkDriveName("name", name)); err != nil {
 		return nil, err
 	}
 	project, err := c.projectID(ctx)

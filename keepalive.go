@@ -84,14 +84,16 @@ func (s *Sandbox) KeepAlive(ctx context.Context, opts *KeepAliveOptions) error {
 // this session make no request. If the sandbox no longer exists, EnsureTimeLeft returns
 // another error.
 func (s *Sandbox) EnsureTimeLeft(ctx context.Context, least, most time.Duration) error {
-	_, err := enter(ctx, s)
-	if err = cmp.Or(err, checkDuration("least", least), checkDuration("most", most)); err != nil {
+	if _, err := enter(ctx, s); err != nil {
+		return err
+	}
+	if err := cmp.Or(checkDuration("least", least), checkDuration("most", most)); err != nil {
 		return err
 	}
 	if least == 0 {
 		return nil
 	}
-	err = s.ensureTimeLeft(ctx, least, max(least, most))
+	err := s.ensureTimeLeft(ctx, least, max(least, most))
 	switch {
 	case ctx.Err() != nil && err != nil:
 		return api.ContextError(ctx)

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
@@ -279,13 +278,22 @@ func isToken(s string) bool {
 }
 
 func (m *PolicyMatch) check(at string) error {
-	return cmp.Or(m.Path.check(at+".Path"), checkKeyValues(at+".QueryString", m.QueryString), checkKeyValues(at+".Headers", m.Headers))
+	if err := m.Path.check(at + ".Path"); err != nil {
+		return err
+	}
+	if err := checkKeyValues(at+".QueryString", m.QueryString); err != nil {
+		return err
+	}
+	return checkKeyValues(at+".Headers", m.Headers)
 }
 
 func checkKeyValues(at string, list []PolicyKeyValueMatcher) error {
 	for i, kv := range list {
 		one := fmt.Sprintf("%s[%d]", at, i)
-		if err := cmp.Or(kv.Key.check(one+".Key"), kv.Value.check(one+".Value")); err != nil {
+		if err := kv.Key.check(one + ".Key"); err != nil {
+			return err
+		}
+		if err := kv.Value.check(one + ".Value"); err != nil {
 			return err
 		}
 	}

@@ -465,7 +465,10 @@ func (c *Client) startError(session string, err error, body *engine.Body) error 
 // If the command does not exist, the error matches [ErrNotFound].
 func (s *Session) GetCommand(ctx context.Context, id string) (*Command, error) {
 	c, err := enter(ctx, s)
-	if err = cmp.Or(err, checkID(id)); err != nil {
+	if err != nil {
+		return nil, err
+	}
+	if err := checkID(id); err != nil {
 		return nil, err
 	}
 	data, err := c.lookAtCommand(ctx, s.ID(), id)

@@ -414,8 +414,10 @@ func (c *Client) Get(ctx context.Context, name string, opts *GetOptions) (*Sandb
 // lookUp is Get without the hooks.
 func (c *Client) lookUp(ctx context.Context, name string, opts *GetOptions) (*Sandbox, error) {
 	o := orZero(opts)
-	_, err := enter(ctx, c)
-	if err = cmp.Or(err, checkName("name", name)); err != nil {
+	if _, err := enter(ctx, c); err != nil {
+		return nil, err
+	}
+	if err := checkName("name", name); err != nil {
 		return nil, err
 	}
 	if err := checkExtra("Extra", o.Extra, map[string]string{"resume": "NoResume", "projectId": "the client", "teamId": "the client"}); err != nil {

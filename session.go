@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -241,11 +240,13 @@ func isRefusal(session *Session, err error) bool {
 // ExtendTimeout moves the end of the session by d, with one request. If the plan refuses,
 // the error matches [ErrNoMoreTime] and says when the session ends.
 func (s *Session) ExtendTimeout(ctx context.Context, d time.Duration) error {
-	_, err := enter(ctx, s)
-	if err = cmp.Or(err, checkDuration("d", d)); err != nil {
+	if _, err := enter(ctx, s); err != nil {
 		return err
 	}
-	err = s.update(ctx, api.ExtendTimeout, struct {
+	if err := checkDuration("d", d); err != nil {
+		return err
+	}
+	err := s.update(ctx, api.ExtendTimeout, struct {
 		Duration wire.Duration `json:"duration"`
 	}{wire.Duration(d)})
 	if e, ok := err.(*APIError); ok && e.kind == api.TimeLimit {

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,8 +24,10 @@ type Snapshot struct {
 // GetSnapshot returns the snapshot with the given ID. If there is none, the
 // error matches [ErrNotFound].
 func (c *Client) GetSnapshot(ctx context.Context, id string) (*Snapshot, error) {
-	_, err := enter(ctx, c)
-	if err = cmp.Or(err, checkID(id)); err != nil {
+	if _, err := enter(ctx, c); err != nil {
+		return nil, err
+	}
+	if err := checkID(id); err != nil {
 		return nil, err
 	}
 	var resp wire.SnapshotResponse
@@ -260,8 +261,10 @@ func (c *Client) SnapshotTree(ctx context.Context, id string, opts *SnapshotTree
 
 // SnapshotTreePage is experimental: it returns one page of [Client.SnapshotTree].
 func (c *Client) SnapshotTreePage(ctx context.Context, id string, opts *SnapshotTreeOptions) (*Page[SnapshotTreeNode], error) {
-	_, err := enter(ctx, c)
-	if err = cmp.Or(err, checkID(id)); err != nil {
+	if _, err := enter(ctx, c); err != nil {
+		return nil, err
+	}
+	if err := checkID(id); err != nil {
 		return nil, err
 	}
 	o := orZero(opts)

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -345,8 +344,10 @@ type DeleteOptions struct {
 // If the response is lost, the name is looked up, and the request is retried
 // only if the same sandbox is still there.
 func (c *Client) Delete(ctx context.Context, name string, opts *DeleteOptions) error {
-	_, err := enter(ctx, c)
-	if err = cmp.Or(err, checkName("name", name)); err != nil {
+	if _, err := enter(ctx, c); err != nil {
+		return err
+	}
+	if err := checkName("name", name); err != nil {
 		return err
 	}
 	project, err := c.projectID(ctx)

@@ -116,8 +116,10 @@ func checkUserName(field, name string) error {
 // command.
 func (s *Sandbox) CreateUser(ctx context.Context, username string) (*User, error) {
 	const taken = 9 // useradd's exit code
-	_, err := enter(ctx, s)
-	if err = cmp.Or(err, checkUserName("username", username)); err != nil {
+	if _, err := enter(ctx, s); err != nil {
+		return nil, err
+	}
+	if err := checkUserName("username", username); err != nil {
 		return nil, err
 	}
 	create := fmt.Sprintf("create user %q", username)
@@ -125,7 +127,7 @@ func (s *Sandbox) CreateUser(ctx context.Context, username string) (*User, error
 	names := s.userNames()
 	steps := append(names.Whoami(), users.Program(create, "useradd", "-m", "-s", "/bin/bash", username))
 	steps = append(steps, users.Chown(users.Group, username, home)...)
-	err = s.userSteps(ctx, names, append(steps, users.Chmod("770", home)...))
+	err := s.userSteps(ctx, names, append(steps, users.Chmod("770", home)...))
 	if e, ok := errors.AsType[*users.StepError](err); ok && e.Action == create && e.ExitCode == taken {
 		return nil, fmt.Errorf("sandbox: %s: %w: user already exists", create, ErrConflict)
 	}
@@ -287,7 +289,11 @@ func (u *User) wrap(name string, args []string, opts *CommandOptions) (string, [
 	}
 	own, name, args := clean.Of(name, args)
 	wrapped := []string{"sudo", "-u", u.username, "--", "bash", "-c", `cd "$1" || exit 1; shift; exec "$@"`, "bash"}
-	wrapped = append(wrapped, cmp.Or(o.Cwd, u.home))
+	if o.Cwd != "" {
+		wrapped = append(wrapped, o.Cwd)
+	} else {
+		wrapped = append(wrapped, u.home)
+	}
 	if len(o.Env) > 0 || o.KillOnCancel || o.markTree || o.Binary {
 		wrapped = append(wrapped, "env")
 		o.envAt = len(own) + len(wrapped) - 1 // the index among the arguments
@@ -412,8 +418,10 @@ func (u *User) ancestors(paths []string) []string {
 // all members can write to, /shared/NAME. Files created in it belong to the group.
 // If a step fails, the error wraps an [*ExitError].
 func (s *Sandbox) CreateGroup(ctx context.Context, groupname string) (sharedDir string, err error) {
-	_, err = enter(ctx, s)
-	if err = cmp.Or(err, checkUserName("groupname", groupname)); err != nil {
+	if _, err := enter(ctx, s); err != nil {
+		return "", err
+	}
+	if err := checkUserName("groupname", groupname); err != nil {
 		return "", err
 	}
 	sharedDir = "/shared/" + groupname
@@ -441,10 +449,12 @@ func (u *User) RemoveFromGroup(ctx context.Context, groupname string) error {
 }
 
 func (u *User) changeGroup(ctx context.Context, action, groupname, name string, args ...string) error {
-	_, err := enter(ctx, u)
-	if err = cmp.Or(err, checkUserName("groupname", groupname)); err != nil {
+	if _, err := enter(ctx, u); err != nil {
 		return err
 	}
-	_, err = u.sandbox.userStep(ctx, fmt.Sprintf(action, u.username, groupname), true, name, args...)
+	if err := checkUserName("groupname", groupname); err != nil {
+		return err
+	}
+	_, err := u.sandbox.userStep(ctx, fmt.Sprintf(action, u.username, groupname), true, name, args...)
 	return stepError(err)
 }

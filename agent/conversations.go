@@ -121,7 +121,10 @@ func checkConversation(conversation string) error {
 // call of release, not before. Its session ends with its timeout unless the caller extends it,
 // as a [Toolset] does. Acquire replaces a sandbox whose files are gone.
 func (p *Conversations) Acquire(ctx context.Context, conversation string) (*sandbox.Sandbox, func(), error) {
-	if err := cmp.Or(p.check(ctx), checkConversation(conversation)); err != nil {
+	if err := p.check(ctx); err != nil {
+		return nil, nil, err
+	}
+	if err := checkConversation(conversation); err != nil {
 		return nil, nil, err
 	}
 	if p.invalid != nil {
@@ -402,7 +405,10 @@ func (p *Conversations) stop(ctx context.Context, conversation string) (*sandbox
 // Delete stops the sandbox of a conversation and deletes it, with its files and
 // snapshots. It is not an error if the sandbox does not exist.
 func (p *Conversations) Delete(ctx context.Context, conversation string) error {
-	if err := cmp.Or(p.check(ctx), checkConversation(conversation)); err != nil {
+	if err := p.check(ctx); err != nil {
+		return err
+	}
+	if err := checkConversation(conversation); err != nil {
 		return err
 	}
 	// The stop ends other callers' use. Its error doesn't matter, because remove deletes the

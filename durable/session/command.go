@@ -1,7 +1,6 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
@@ -38,7 +37,10 @@ func (c Command) Format(f fmt.State, verb rune) {
 // Command puts a command into the session's queue and returns its ID, which the command's
 // events contain. It does not wait for the command.
 func (c *Client) Command(ctx context.Context, id string, cmd Command) (commandID string, err error) {
-	if err := cmp.Or(c.check(ctx), checkID(id)); err != nil {
+	if err := c.check(ctx); err != nil {
+		return "", err
+	}
+	if err := checkID(id); err != nil {
 		return "", err
 	}
 	if len(cmd.Command) > MaxCommand {
