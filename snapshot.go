@@ -267,11 +267,15 @@ func (c *Client) SnapshotTreePage(ctx context.Context, id string, opts *Snapshot
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
-	o := orZero(opts)
-	q := listQuery{Limit: o.Limit, SortOrder: o.SortOrder, SnapshotID: id}
+	var q listQuery
+	if opts != nil {
+		q = listQuery{Limit: opts.Limit, SortOrder: opts.SortOrder}
+	}
+	var err error
 	if q.Project, err = c.projectID(ctx); err != nil {
 		return nil, err
 	}
+	q.SnapshotID = id
 	var anchor *SnapshotTreeNode
 	page, err := fetchPage(ctx, c, api.SnapshotTree, q, func(a *wire.SnapshotTreePage) ([]SnapshotTreeNode, wire.Pagination) {
 		if a.Anchor != nil && anchor == nil {
