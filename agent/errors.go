@@ -69,18 +69,17 @@ func textForModel(err error) (text string, program bool) {
 	if m, ok := errors.AsType[*modelError](err); ok {
 		return m.text, false
 	}
-	if _, ok := errors.AsType[*beforeError](err); ok {
-		return unreachable, true
-	}
 	_, session := errors.AsType[*sessionError](err)
+	_, before := errors.AsType[*beforeError](err)
+	program = session || before
 	if session && errors.Is(err, sandbox.ErrInvalid) {
 		return "The settings of this program for its sandbox are not valid. Tell the user: nothing that you call can change it.", true
 	}
-	if !session && errors.Is(err, sandbox.ErrInvalid) {
+	if !program && errors.Is(err, sandbox.ErrInvalid) {
 		return "Not possible: " + oneLine(err.Error()), false
 	}
 	// The API reports a missing program, so this error is a *sandbox.APIError too.
-	if !session && errors.Is(err, exec.ErrNotFound) {
+	if !program && errors.Is(err, exec.ErrNotFound) {
 		return "The sandbox lacks a program that this tool needs.", false
 	}
 	if wait := retryAfter(err); wait > 0 {
@@ -91,13 +90,13 @@ func textForModel(err error) (text string, program bool) {
 			return e.text, true
 		}
 	}
-	if !session && errors.Is(err, sandbox.ErrOutcomeUnknown) {
+	if !program && errors.Is(err, sandbox.ErrOutcomeUnknown) {
 		return "The connection to the sandbox broke. It is unknown whether this was done: check before you repeat it.", false
 	}
-	if !session && errors.Is(err, context.DeadlineExceeded) {
+	if !program && errors.Is(err, context.DeadlineExceeded) {
 		return "The call took too long and was canceled. What it has started may still be running. Ask for less at once.", false
 	}
-	if session {
+	if program {
 		return unreachable, true
 	}
 	for _, known := range []error{fs.ErrNotExist, fs.ErrExist, fs.ErrPermission, syscall.ENOTDIR, syscall.EISDIR, syscall.ENOSPC, syscall.EROFS, syscall.ELOOP, syscall.ENAMETOOLONG} {

@@ -13,7 +13,6 @@ import (
 	"path"
 	"regexp"
 	"regexp/syntax"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -197,8 +196,12 @@ func (s *search) runGrep(ctx context.Context, names []string) (ok bool, err erro
 	for _, name := range names {
 		args = append(args, "./"+name)
 	}
+	known := map[string]bool{}
+	for _, name := range names {
+		known[name] = true
+	}
 	out := &grepOutput{full: s.isFull, found: func(m match) {
-		if slices.Contains(names, m.file) && (m.cut || s.re.Match(m.text)) { // check, because another program may be installed as grep
+		if known[m.file] && (m.cut || s.re.Match(m.text)) { // check, because another program may be installed as grep
 			s.matches = append(s.matches, m)
 		}
 	}}

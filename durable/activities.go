@@ -74,7 +74,7 @@ func (w *Worker) lostSince(ctx context.Context, sb *sandbox.Sandbox, ended strin
 		snap, err := w.Client.GetSnapshot(ctx, id)
 		switch {
 		case errors.Is(err, sandbox.ErrSnapshotNotFound), errors.Is(err, sandbox.ErrNotFound):
-			return time.Time{}, nil // the snapshot was deleted
+			return saved, nil // the snapshot was deleted, so the last one found is what remains
 		case err != nil:
 			return time.Time{}, err
 		case snap.Info().SourceSessionID == ended:

@@ -267,11 +267,15 @@ func (s *run) end(ctx workflow.Context, cause error) error {
 			stop = s.Sandbox.Delete
 			s.refused.until = workflow.Now(ctx).Add(deleteWithin)
 		}
-		cause = cmp.Or(cause, stop(ctx))
+		if err := stop(ctx); cause == nil {
+			cause = err
+		}
 	}
 	if destroy.RemoveOutput {
 		brief := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute, ScheduleToCloseTimeout: deleteWithin})
-		cause = cmp.Or(cause, workflow.ExecuteActivity(brief, activityClear, s.id).Get(ctx, nil))
+		if err := workflow.ExecuteActivity(brief, activityClear, s.id).Get(ctx, nil); cause == nil {
+			cause = err
+		}
 	}
 	if cause != nil {
 		result.Status, result.Error = "failed", durable.Message(cause)
