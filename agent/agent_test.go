@@ -43,7 +43,8 @@ type testTools struct {
 // model what to do instead.
 func TestWithoutInput(t *testing.T) {
 	t.Parallel()
-	d := newTools(t, nil)
+	srv, sb := testkit.LightStart(t, nil)
+	d := toolsFor(t, srv, sb, nil)
 	d.srv.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, Status: 400, Code: "bad_request", Message: "Invalid request: should NOT have additional property `attachStdin`."})
 	assert.Contains(t, d.refused("start_command", args{"command": "cat", "input": true}), "Start it without")
 	assert.Contains(t, d.refused("python", args{"code": "1"}), "Write a program to a file")
@@ -51,7 +52,15 @@ func TestWithoutInput(t *testing.T) {
 
 func newTools(t *testing.T, opts *agent.Options) *testTools {
 	t.Helper()
-	srv, sb := testkit.LightStart(t, nil)
+	srv, sb := testkit.SharedStart(t, nil)
+	return toolsFor(t, srv, sb, opts)
+}
+
+// newIsolatedTools is for tests that kill commands. In folder mode a kill looks at all
+// processes of the machine, again and again until none of the command's remains.
+func newIsolatedTools(t *testing.T, opts *agent.Options) *testTools {
+	t.Helper()
+	srv, sb := testkit.Start(t, nil)
 	return toolsFor(t, srv, sb, opts)
 }
 
@@ -150,7 +159,7 @@ func TestPortURL(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "python3")
 	port := needs.Port(t)
-	srv, sb := testkit.LightStart(t, &sandbox.CreateOptions{Ports: []int{port}})
+	srv, sb := testkit.SharedStart(t, &sandbox.CreateOptions{Ports: []int{port}})
 	d := toolsFor(t, srv, sb, nil)
 	d.ok("start_command", args{"command": fmt.Sprintf(`exec python3 -S -c 'import socket
 s = socket.create_server(("", %d))
@@ -172,7 +181,7 @@ func TestTimeout(t *testing.T) {
 		needs.Missing(t, "the processes of sandboxes are looked up in /proc")
 	}
 	begun := make(chan struct{}, 2)
-	d := newTools(t, &agent.Options{OnOutput: func(agent.Call, []byte) { begun <- struct{}{} }})
+	d := newIsolatedTools(t, &agent.Options{OnOutput: func(agent.Call, []byte) { begun <- struct{}{} }})
 	const variable = "AGENT_TIMEOUT_TEST="
 	mark := variable + d.sb.Name()
 	waitUntilKilled := func() {
@@ -207,10 +216,10 @@ func TestCanceledStart(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		needs.Missing(t, "the processes of sandboxes are looked up in /proc")
 	}
+	srv := sandboxtest.New(t, nil) // see newIsolatedTools
 	for _, tool := range []string{"bash", "start_command"} {
 		t.Run(tool, func(t *testing.T) {
 			t.Parallel()
-			srv := testkit.LightServer(t)
 			network := testkit.Transport(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -248,7 +257,7 @@ func TestCanceledStart(t *testing.T) {
 
 func TestBackground(t *testing.T) {
 	t.Parallel()
-	d := newTools(t, &agent.Options{Limits: agent.Limits{Background: 2}})
+	d := newIsolatedTools(t, &agent.Options{Limits: agent.Limits{Background: 2}})
 	result := d.try("start_command", args{"command": "while read x; do echo got $x; done; echo end >&2; exit 5", "input": true})
 	id := result.Data["command_id"]
 	cursor := ""
@@ -346,7 +355,7 @@ func TestFiles(t *testing.T) {
 func TestSearch(t *testing.T) {
 	t.Parallel()
 	var seen [2][]string
-	srv := testkit.LightServer(t)
+	srv := testkit.SharedServer(t)
 	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	for i, spoil := range []string{"", "mkdir bin; printf '#!/bin/sh\\nexit 2\\n' >bin/grep; chmod +x bin/grep"} {
 		sb, err := client.Create(t.Context(), testkit.Lasting(&sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}}))
@@ -398,7 +407,19 @@ printf 'func\0' >bin; echo 'func G' >../.git/z.go; ln -s x.go link; mkdir 'a:1:b
 func TestPython(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "python3")
-	d := newTools(t, nil)
+	srv, sb := testkit.Start(t, &sandbox.CreateOptions{Env: sandbox.Env{
+		"PYTHONPATH": "lib", "PYTHONIOENCODING": "utf-16", "LC_ALL": "C", "KEY": "value",
+	}})
+	d := toolsFor(t, srv, sb, nil)
+	// Modules of the working directory and environment variables affect cells, but not the
+	// interpreter's own code.
+	for name, text := range map[string]string{
+		"json.py": "raise SystemExit('not this one')", "lib/ast.py": "raise SystemExit('nor this')",
+		"lib/ours.py": "x = 41", "mine.py": "y = 1",
+	} {
+		require.NoError(t, sb.FS().WriteFile(t.Context(), name, []byte(text), 0o644))
+	}
+	assert.Equal(t, "Done."+wrapped("ä 42 value\n"), d.ok("python", args{"code": "import os, ours, mine\nprint('ä', ours.x + mine.y, os.environ['KEY'])"}))
 	assert.Equal(t, "Done. No output.", d.ok("python", args{"code": "x = 40\ndef f(n):\n    return n + x"}))
 	assert.Equal(t, "Done."+wrapped("in\nerr\n'42'\n"), d.ok("python", args{"code": "import sys, os\nprint('in'); sys.stdout.flush(); os.write(2, b'err\\n')\nstr(f(2))"}))
 	text := d.ok("python", args{"code": "open('made.txt', 'w').write('x')\n1 / 0"})
@@ -634,22 +655,4 @@ func TestUnknownNames(t *testing.T) {
 		assert.Equal(t, `There is no argument "`+c.unknown+`". This tool takes: `+c.takes+".", d.refused(c.tool, c.a))
 	}
 	assert.Contains(t, d.refused("bash", args{"command": []string{"true"}}), `"command" is of the wrong type: array where string belongs`)
-}
-
-// TestPythonIsolation: modules of the working directory and environment variables affect
-// cells, but not the interpreter's own code.
-func TestPythonIsolation(t *testing.T) {
-	t.Parallel()
-	needs.Programs(t, "python3")
-	srv, sb := testkit.LightStart(t, &sandbox.CreateOptions{Env: sandbox.Env{
-		"PYTHONPATH": "lib", "PYTHONIOENCODING": "utf-16", "LC_ALL": "C", "KEY": "value",
-	}})
-	d := toolsFor(t, srv, sb, nil)
-	for name, text := range map[string]string{
-		"json.py": "raise SystemExit('not this one')", "lib/ast.py": "raise SystemExit('nor this')",
-		"lib/ours.py": "x = 41", "mine.py": "y = 1",
-	} {
-		require.NoError(t, sb.FS().WriteFile(t.Context(), name, []byte(text), 0o644))
-	}
-	assert.Equal(t, "Done."+wrapped("ä 42 value\n"), d.ok("python", args{"code": "import os, ours, mine\nprint('ä', ours.x + mine.y, os.environ['KEY'])"}))
 }

@@ -316,7 +316,7 @@ func TestListPages(t *testing.T) {
 // program chose it, and a failed result if the model chose it.
 func TestSessionErrors(t *testing.T) {
 	t.Parallel()
-	srv := testkit.LightServer(t)
+	srv := testkit.SharedServer(t)
 	const command = `{"command": "true"}`
 	failWith := func(err error) agent.Sessions {
 		return agent.SessionsFunc(func(context.Context, string) (*sandbox.Sandbox, error) { return nil, err })

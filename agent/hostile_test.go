@@ -162,7 +162,7 @@ func TestReplacedPrograms(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
 			const path = "/vercel/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-			srv, sb := testkit.LightStart(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": path}})
+			srv, sb := testkit.SharedStart(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": path}})
 			d := toolsFor(t, srv, sb, &agent.Options{Limits: agent.Limits{Timeout: 3 * time.Second, MaxTimeout: 5 * time.Second}})
 			patient := toolsFor(t, srv, sb, nil)
 			patient.ok("write_file", args{"path": "f", "content": "match\n"})
@@ -192,7 +192,7 @@ func TestReplacedPrograms(t *testing.T) {
 // TestLimits: the budgets and the size of results are enforced.
 func TestLimits(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.LightStart(t, nil)
+	srv, sb := testkit.SharedStart(t, nil)
 	for name, test := range map[string]struct {
 		limits agent.Limits
 		calls  int // number of calls that succeed
@@ -338,7 +338,7 @@ func TestConcurrentEdits(t *testing.T) {
 func TestForgedMatches(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	srv, sb := testkit.LightStart(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}})
+	srv, sb := testkit.SharedStart(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}})
 	d := toolsFor(t, srv, sb, nil)
 	write := func(name, content string) {
 		require.NoError(t, sb.FS().WriteFile(t.Context(), name, []byte(content), 0o755))

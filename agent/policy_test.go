@@ -51,7 +51,7 @@ var dangerousVariables = []string{
 // with each dangerous variable. The policy refuses what it does not know.
 func TestDocumentedPolicy(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.LightStart(t, nil)
+	srv, sb := testkit.SharedStart(t, nil)
 	root, err := os.OpenRoot(t.TempDir())
 	require.NoError(t, err)
 	defer root.Close()

@@ -1,6 +1,9 @@
 package testkit
 
 import (
+	"fmt"
+	"os"
+
 	"go.uber.org/goleak"
 
 	"github.com/go-vercel/sandbox/internal/test/needs"
@@ -11,5 +14,21 @@ import (
 // goroutine. TestMain calls it.
 func Main(m goleak.TestingM) {
 	needs.Overlap()
-	testmain.Main(m)
+	testmain.Main(withShared{m})
+}
+
+// withShared closes the shared emulator after the tests.
+type withShared struct{ tests goleak.TestingM }
+
+func (m withShared) Run() int {
+	code := m.tests.Run()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.srv != nil {
+		if err := shared.srv.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, "close the shared emulator:", err)
+			code = 1
+		}
+	}
+	return code
 }

@@ -109,6 +109,37 @@ func LightServer(t *testing.T) *sandboxtest.Server {
 	return sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 }
 
+// shared is the emulator that the tests of a package share. Main closes it.
+var shared struct {
+	sync.Mutex
+	srv *sandboxtest.Server
+}
+
+// SharedServer returns an emulator like one of [LightServer], which the tests of a package
+// share. Use it for tests that create sandboxes without names, and that neither count
+// requests nor change the emulator's clock, faults or options.
+func SharedServer(t *testing.T) *sandboxtest.Server {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.srv == nil {
+		opts := &sandboxtest.Options{Realistic: os.Getenv("SANDBOX_TEST_REALISTIC") == "1"}
+		if !needs.Slow() {
+			opts.Mode = sandboxtest.Folder
+		}
+		var err error
+		shared.srv, err = sandboxtest.NewServer(opts)
+		require.NoError(t, err)
+	}
+	return shared.srv
+}
+
+// SharedStart is like LightStart, but uses [SharedServer].
+func SharedStart(t *testing.T, create *sandbox.CreateOptions) (*sandboxtest.Server, *sandbox.Sandbox) {
+	t.Helper()
+	return startOn(t, SharedServer(t), create)
+}
+
 // Start starts an emulator for a test and creates a sandbox.
 func Start(t *testing.T, create *sandbox.CreateOptions) (*sandboxtest.Server, *sandbox.Sandbox) {
 	t.Helper()
