@@ -50,7 +50,7 @@ func TestRunCommand(t *testing.T) {
 
 func TestOutputArrivesWhileTheCommandRuns(t *testing.T) {
 	t.Parallel()
-	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	_, c := startShared(t)
 	sess := c.create(nil).Session.ID
 	// Each line is written only after the previous one was received here.
 	l := c.stream("POST", session(sess)+"/cmd", obj{
@@ -68,7 +68,7 @@ func TestOutputArrivesWhileTheCommandRuns(t *testing.T) {
 
 func TestLogsReplayAndFollow(t *testing.T) {
 	t.Parallel()
-	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	_, c := startShared(t)
 	sess := c.create(nil).Session.ID
 	cmd := c.detach(sess, obj{"command": "sh", "args": []string{"-c", "echo one; while [ ! -e go ]; do sleep 0.1; done; echo two >&2"}})
 	path := session(sess) + "/cmd/" + cmd.ID + "/logs"
@@ -91,7 +91,7 @@ func TestLogsReplayAndFollow(t *testing.T) {
 
 func TestDisconnectDoesNotKill(t *testing.T) {
 	t.Parallel()
-	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	_, c := startShared(t)
 	sess := c.create(nil).Session.ID
 	l := c.stream("POST", session(sess)+"/cmd", obj{
 		"command": "sh", "args": []string{"-c", "while [ ! -e go ]; do sleep 0.1; done; exit 5"}, "wait": true, "logs": true,
@@ -104,7 +104,7 @@ func TestDisconnectDoesNotKill(t *testing.T) {
 
 func TestUnicodeStaysWhole(t *testing.T) {
 	t.Parallel()
-	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	_, c := startShared(t)
 	sess := c.create(nil).Session.ID
 	// The two halves of é are written separately, with a lone half at the end.
 	res := c.run(sess, obj{"command": "sh", "args": []string{"-c", `printf 'caf\303'; sleep 0.2; printf '\251 \377 end\303'`}})
@@ -115,7 +115,7 @@ func TestUnicodeStaysWhole(t *testing.T) {
 
 func TestKill(t *testing.T) {
 	t.Parallel()
-	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+	onShared(t, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		sess := c.create(nil).Session.ID
 		for _, signal := range []int{1, 2, 9, 15} {
 			cmd := c.detach(sess, obj{"command": "sleep", "args": []string{"1000"}})
@@ -192,7 +192,7 @@ func marked(n int) string { return fmt.Sprintf("%d.%d", 100_000+n, os.Getpid()) 
 
 func TestStopEndsEveryProcess(t *testing.T) {
 	t.Parallel()
-	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+	onShared(t, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		sess := c.create(nil).Session.ID
 		mark := marked(1)
 		// One process in the background, one in its own session, and one of the command
@@ -213,7 +213,7 @@ func TestStopEndsEveryProcess(t *testing.T) {
 
 func TestWaitersLearnOfTheStop(t *testing.T) {
 	t.Parallel()
-	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	_, c := startShared(t)
 	sess := c.create(nil).Session.ID
 	l := c.stream("POST", session(sess)+"/cmd", obj{"command": "sh", "args": []string{"-c", "echo up; sleep 1000"}, "wait": true, "logs": true})
 	require.NotNil(t, l.next().Command)
@@ -270,7 +270,7 @@ func TestSudoAndUser(t *testing.T) {
 
 func TestWaitParameter(t *testing.T) {
 	t.Parallel()
-	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	_, c := startShared(t)
 	sess := c.create(nil).Session.ID
 	cmd := c.detach(sess, obj{"command": "sleep", "args": []string{"1000"}})
 	path := session(sess) + "/cmd/" + cmd.ID
@@ -323,7 +323,7 @@ func TestExitHiddenUntilWaited(t *testing.T) {
 // type, even without a body.
 func TestContentTypeIsNeeded(t *testing.T) {
 	t.Parallel()
-	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	_, c := startShared(t)
 	response := c.create(nil)
 	sess := response.Session.ID
 	for _, path := range []string{"/v2/sandboxes", session(sess) + "/stop", session(sess) + "/snapshot", session(sess) + "/cmd", session(sess) + "/fs/write"} {

@@ -287,7 +287,7 @@ func TestAnswersAgree(t *testing.T) {
 // finds the command of the other.
 func TestCommandIDDuringStart(t *testing.T) {
 	t.Parallel()
-	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	_, c := startShared(t)
 	sess := session(c.create(nil).Session.ID)
 	rounds := 40
 	if !needs.Slow() {

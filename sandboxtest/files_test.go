@@ -45,7 +45,7 @@ func (c *raw) readFile(sess, path string) (int, []byte) {
 
 func TestFiles(t *testing.T) {
 	t.Parallel()
-	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+	onShared(t, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		sess := c.create(nil).Session.ID
 		binary := make([]byte, 600<<10)
 		_, _ = rand.Read(binary)
@@ -83,7 +83,7 @@ func TestFiles(t *testing.T) {
 
 func TestHostileArchives(t *testing.T) {
 	t.Parallel()
-	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+	onShared(t, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		outside := filepath.Join(t.TempDir(), "outside")
 		require.NoError(t, os.MkdirAll(outside, 0o777))
 		up := strings.Repeat("../", 30)
@@ -172,7 +172,7 @@ func TestHostileBodies(t *testing.T) {
 
 func TestHostileNames(t *testing.T) {
 	t.Parallel()
-	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	_, c := startShared(t)
 	for _, name := range []string{"%2e%2e", "a%2Fb", "%00", "%0a", "a%20b", "%ff", strings.Repeat("x", 4000), "sessions%2Fx", "-", "..%2f..%2fetc"} {
 		for _, method := range []string{"GET", "PATCH", "DELETE"} {
 			resp := c.send(c.request(method, "/v2/sandboxes/"+name+"?projectId=prj", nil))
@@ -208,7 +208,7 @@ func TestReadKernelFiles(t *testing.T) {
 // even if the upload has failed with another error first.
 func TestUploadOfAnEndingSession(t *testing.T) {
 	t.Parallel()
-	inFolders(t, sandboxtest.Options{}, func(t *testing.T, _ *sandboxtest.Server, c *raw) {
+	onShared(t, func(t *testing.T, _ *sandboxtest.Server, c *raw) {
 		for range 2 {
 			made := c.create(nil)
 			sess, first := made.Session.ID, made.Session.Cwd+"/first"

@@ -3,11 +3,13 @@ package sandboxtest_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,7 +28,42 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	needs.Overlap()
-	testmain.Main(m)
+	testmain.Main(withShared{m})
+}
+
+// shared is the server in folder mode that tests share.
+var shared struct {
+	sync.Mutex
+	srv *sandboxtest.Server
+}
+
+// withShared closes the shared server after the tests.
+type withShared struct{ tests *testing.M }
+
+func (m withShared) Run() int {
+	code := m.tests.Run()
+	if shared.srv != nil {
+		if err := shared.srv.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, "close the shared server:", err)
+			code = 1
+		}
+	}
+	return code
+}
+
+// startShared returns the server in folder mode that tests share. Use it for tests that give
+// their sandboxes no names, and that neither count requests nor change the server's clock,
+// faults or options.
+func startShared(t testing.TB) (*sandboxtest.Server, *raw) {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.srv == nil {
+		var err error
+		shared.srv, err = sandboxtest.NewServer(&sandboxtest.Options{Mode: sandboxtest.Folder})
+		require.NoError(t, err)
+	}
+	return shared.srv, newRaw(t, shared.srv)
 }
 
 // eventually is how long a test waits for another process before it fails.
@@ -64,6 +101,17 @@ func inModes(t *testing.T, opts sandboxtest.Options, f func(t *testing.T, srv *s
 			f(t, srv, newRaw(t, srv))
 		})
 	}
+}
+
+// onShared runs a test on the shared server; see [startShared]. With SANDBOX_SLOW=1 it runs
+// the test in each mode.
+func onShared(t *testing.T, f func(t *testing.T, srv *sandboxtest.Server, c *raw)) {
+	if needs.Slow() {
+		inModes(t, sandboxtest.Options{}, f)
+		return
+	}
+	srv, c := startShared(t)
+	f(t, srv, c)
 }
 
 // inFolders runs a test in folder mode only, because that is cheaper. With SANDBOX_SLOW=1

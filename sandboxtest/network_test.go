@@ -218,7 +218,7 @@ func (x *term) exit() int {
 
 func TestTerminal(t *testing.T) {
 	t.Parallel()
-	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+	onShared(t, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		sess := c.create(obj{"env": obj{"A": "from sandbox"}}).Session.ID
 		c.sh(sess, "mkdir -p d")
 		x := c.terminal(t, sess, obj{"type": "start", "command": "bash", "args": []string{"--norc", "--noprofile"},
@@ -263,7 +263,7 @@ func TestTerminal(t *testing.T) {
 
 func TestTerminalRefusals(t *testing.T) {
 	t.Parallel()
-	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	_, c := startShared(t)
 	sess := c.create(nil).Session.ID
 	var response wire.InteractiveResponse
 	c.call("POST", session(sess)+"/interactive", obj{}, 200, &response)

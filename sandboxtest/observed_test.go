@@ -138,7 +138,7 @@ func TestDeniedNames(t *testing.T) {
 // that never occurs.
 func TestNamesInPolicies(t *testing.T) {
 	t.Parallel()
-	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	_, c := startShared(t)
 	sess := session(c.create(obj{}).Session.ID) + "/network-policy"
 	for _, name := range []string{"", "a.com:443", "1.2.3.4", "::1", "a..com", ".a.com", "a b.com", "https://a.com", strings.Repeat("a", 64) + ".com", strings.Repeat("a.", 130) + "com"} {
 		c.refused("POST", sess, obj{"allow": []string{name}}, 400, "bad_request")

@@ -38,7 +38,7 @@ func reader() obj {
 
 func TestStdin(t *testing.T) {
 	t.Parallel()
-	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+	onShared(t, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		sess := c.create(nil).Session.ID
 		cmd := c.detach(sess, reader())
 		l := c.stream("GET", session(sess)+"/cmd/"+cmd.ID+"/logs", nil)
@@ -153,7 +153,7 @@ func inFlight(srv *sandboxtest.Server, op sandboxtest.Operation) bool {
 // TestStdinOneByOne: concurrent writes are applied one after another, each as a whole.
 func TestStdinOneByOne(t *testing.T) {
 	t.Parallel()
-	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	_, c := startShared(t)
 	sess := c.create(nil).Session.ID
 	cmd := c.detach(sess, obj{"command": "sh", "args": []string{"-c", "sort | uniq -c | wc -l"}, "attachStdin": true})
 	line := strings.Repeat("0123456789", 800) + "\n"
@@ -203,7 +203,7 @@ func TestStubsHaveStdinAndFiles(t *testing.T) {
 
 func TestCommandIDs(t *testing.T) {
 	t.Parallel()
-	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	_, c := startShared(t)
 	sess := c.create(nil).Session.ID
 	path := session(sess) + "/cmd?cmdId="
 	var out wire.CommandResponse

@@ -34,7 +34,7 @@ func (c *raw) createVersion(version string, params obj) *wire.SandboxResponse {
 // version keeps fewer snapshots.
 func TestVersionsOfCreate(t *testing.T) {
 	t.Parallel()
-	inFolders(t, sandboxtest.Options{}, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
+	onShared(t, func(t *testing.T, srv *sandboxtest.Server, c *raw) {
 		user := func(response *wire.SandboxResponse) string {
 			return c.sh(response.Session.ID, `echo "$USER"`)
 		}
@@ -68,7 +68,7 @@ func TestVersionsOfCreate(t *testing.T) {
 
 func TestManagedImages(t *testing.T) {
 	t.Parallel()
-	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	_, c := startShared(t)
 	pins := map[string]bool{}
 	for _, image := range []string{"universal", "universal:latest", "node:22", "node:24", "node:26", "python:3.14", "ubuntu", "arch"} {
 		sb := c.createVersion("v3", obj{"image": "vercel/sandbox/" + image}).Sandbox
@@ -287,7 +287,7 @@ func TestRateLimits(t *testing.T) {
 
 func TestEnviron(t *testing.T) {
 	t.Parallel()
-	srv, _ := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	srv, _ := startShared(t)
 	env := strings.Join(srv.Environ(), "\n")
 	for _, name := range []string{"VERCEL_SANDBOX_BASE_URL=" + srv.URL, "VERCEL_TOKEN=" + srv.Credentials().Token, "VERCEL_TEAM_ID=", "VERCEL_PROJECT_ID="} {
 		assert.Contains(t, env, name)
@@ -296,7 +296,7 @@ func TestEnviron(t *testing.T) {
 
 func TestReadsAreChunked(t *testing.T) {
 	t.Parallel()
-	_, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	_, c := startShared(t)
 	sess := c.create(nil).Session.ID
 	for name, want := range map[string]string{
 		"a.txt":     `attachment; filename="a.txt"`,
