@@ -6,8 +6,10 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -22,27 +24,90 @@ import (
 
 func TestMain(m *testing.M) {
 	needs.Overlap()
-	testmain.Main(m)
+	testmain.Main(withShared{m})
 }
 
-// eachMode runs a test in every mode that this machine supports.
+// shared has the hosts that tests share, by mode, and a running sandbox of each.
+var shared struct {
+	sync.Mutex
+	hosts map[Mode]*Host
+	boxes map[Mode]*Box
+}
+
+// withShared closes the shared hosts after the tests.
+type withShared struct{ tests *testing.M }
+
+func (m withShared) Run() int {
+	shared.hosts, shared.boxes = make(map[Mode]*Host), make(map[Mode]*Box)
+	code := m.tests.Run()
+	for mode, h := range shared.hosts {
+		if err := h.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, mode, err)
+			code = 1
+		}
+	}
+	return code
+}
+
+// sharedHost returns the host that tests share. Use it unless a test closes or changes the
+// host, or counts what is in it.
+func sharedHost(t testing.TB, mode Mode) *Host {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.hosts[mode] == nil {
+		shared.hosts[mode] = newHost(t, Options{Mode: mode, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	}
+	return shared.hosts[mode]
+}
+
+// eachMode runs a test on the shared host of every mode that this machine supports.
 func eachMode(t *testing.T, f func(t *testing.T, h *Host)) {
 	for _, mode := range []Mode{Namespace, Folder} {
-		t.Run(string(mode), func(t *testing.T) {
-			f(t, openHost(t, Options{Mode: mode}))
-		})
+		t.Run(string(mode), func(t *testing.T) { f(t, sharedHost(t, mode)) })
 	}
 }
 
+// eachNewHost runs a test on a new host of every mode that this machine supports.
+func eachNewHost(t *testing.T, f func(t *testing.T, h *Host)) {
+	for _, mode := range []Mode{Namespace, Folder} {
+		t.Run(string(mode), func(t *testing.T) { f(t, openHost(t, Options{Mode: mode})) })
+	}
+}
+
+// eachBox runs a test of commands in the shared sandbox of every mode. Other tests run
+// commands there at the same time.
+func eachBox(t *testing.T, f func(t *testing.T, b *Box)) {
+	eachMode(t, func(t *testing.T, h *Host) { f(t, sharedBox(t, h)) })
+}
+
+func sharedBox(t testing.TB, h *Host) *Box {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.boxes[h.Mode()] == nil {
+		shared.boxes[h.Mode()] = newBox(t, h, backend.Config{})
+	}
+	return shared.boxes[h.Mode()]
+}
+
+// openHost opens a host that is closed at the end of the test.
 func openHost(t testing.TB, opts Options) *Host {
 	t.Helper()
 	opts.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
+	h := newHost(t, opts)
+	t.Cleanup(func() { assert.NoError(t, h.Close()) })
+	return h
+}
+
+// newHost skips the test if this machine does not support the mode.
+func newHost(t testing.TB, opts Options) *Host {
+	t.Helper()
 	h, err := NewHost(opts)
 	if errors.Is(err, ErrUnavailable) {
 		needs.Other(t, "%v", err)
 	}
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, h.Close()) })
 	return h
 }
 
@@ -129,8 +194,7 @@ func archive(t testing.TB, entries ...tar.Header) io.Reader {
 
 func TestCommand(t *testing.T) {
 	t.Parallel()
-	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, backend.Config{})
+	eachBox(t, func(t *testing.T, b *Box) {
 		out, errOut, code := run(t, b, backend.Spec{
 			Path: "sh", Args: []string{"-c", `printf '%s|' "$1" "$GREETING"; echo oops >&2; pwd; exit 7`, "sh", "a b"},
 			Env: []string{"GREETING=hello"},

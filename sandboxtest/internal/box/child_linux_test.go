@@ -17,8 +17,7 @@ func TestParentDeathSignal(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	needs.Programs(t, "setpriv")
-	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, backend.Config{})
+	eachBox(t, func(t *testing.T, b *Box) {
 		clients, each := 8, 15
 		if !needs.Slow() {
 			clients, each = 3, 1
@@ -55,8 +54,7 @@ func TestParentDeathSignal(t *testing.T) {
 func TestCalledName(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t) // BusyBox acts by the name with which it is started
-	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, backend.Config{})
+	eachBox(t, func(t *testing.T, b *Box) {
 		sh(t, b, `mkdir here && ln -s "$(command -v sh)" here/other`)
 		const show = `tr '\000' ' ' <"/proc/$$/cmdline"; exit`
 		for _, user := range []string{"", backend.RootUser} {

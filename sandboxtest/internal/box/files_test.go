@@ -183,8 +183,7 @@ func TestReadFileAndMkdir(t *testing.T) {
 // these names work, too.
 func TestNamesOfTheHost(t *testing.T) {
 	t.Parallel()
-	h := openHost(t, Options{Mode: Folder})
-	b := newBox(t, h, backend.Config{Mounts: []backend.Mount{{Path: "/vercel/data", Drive: "d", Keep: true}}})
+	b := newBox(t, sharedHost(t, Folder), backend.Config{Mounts: []backend.Mount{{Path: "/vercel/data", Drive: "named", Keep: true}}})
 	sh(t, b, "echo here >file; mkdir dir; echo there >/vercel/data/file")
 	assert.Equal(t, "here\n", read(t, b, sh(t, b, "realpath file")))
 	assert.Equal(t, "there\n", read(t, b, sh(t, b, "realpath /vercel/data/file")))

@@ -14,8 +14,7 @@ import (
 // TestOutputThatCannotBeDelivered: a command continues if its output can't be delivered.
 func TestOutputThatCannotBeDelivered(t *testing.T) {
 	t.Parallel()
-	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, backend.Config{})
+	eachBox(t, func(t *testing.T, b *Box) {
 		var out buffer
 		_, _, code := run(t, b, backend.Spec{Path: "true"})
 		assert.Zero(t, code)

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -141,17 +140,12 @@ func TestWhatABoxInherits(t *testing.T) {
 		return
 	}
 	needs.Programs(t, "sh")
-	rootless := false
-	if h, err := NewHost(Options{Mode: Namespace}); err == nil {
-		rootless = h.Rootless()
-		require.NoError(t, h.Close())
-	}
 	secret := t.TempDir() + "/secret"
 	require.NoError(t, os.WriteFile(secret, []byte("secret-of-a-file\n"), 0o600))
 	// Start this test again as from a login: with open files, ignored signals, a blocked
 	// signal, and a session keyring with a secret.
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", `trap '' INT HUP QUIT TSTP TTOU USR1; exec 7<"$1" 9</; exec "$2" -test.v "-test.run=^TestWhatABoxInherits$"`, "sh", secret, os.Args[0])
-	cmd.Env = append(os.Environ(), inside+"="+strconv.FormatBool(rootless), "SECRET_OF_THE_LOGIN=secret")
+	cmd.Env = append(os.Environ(), inside+"=1", "SECRET_OF_THE_LOGIN=secret")
 	var out buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := backend.OnThread(func() error {
@@ -268,7 +262,7 @@ func TestRemovedDirectory(t *testing.T) {
 		return
 	}
 	needs.Programs(t, "unshare", "mount")
-	openHost(t, Options{Mode: Namespace})
+	sharedHost(t, Namespace) // skips where there are no namespaces
 	// Start this test again in a mount namespace with its own /home.
 	flags := "-m"
 	if os.Geteuid() != 0 {

@@ -17,7 +17,7 @@ import (
 
 func TestUsersInsideTheBox(t *testing.T) {
 	t.Parallel()
-	h := openHost(t, Options{Mode: Namespace})
+	h := sharedHost(t, Namespace)
 	b := newBox(t, h, backend.Config{Hostname: "my box"})
 	assert.Equal(t, "vercel-sandbox vercel-sandbox 1000 1000", sh(t, b, "echo $(id -un) $(id -gn) $(id -u) $(id -g)"))
 	assert.Equal(t, "my-box /home/vercel-sandbox", sh(t, b, "echo $(hostname) $HOME"))
@@ -37,7 +37,7 @@ func TestUsersInsideTheBox(t *testing.T) {
 }
 
 func TestNothingReachesTheHost(t *testing.T) {
-	h := openHost(t, Options{Mode: Namespace})
+	h := sharedHost(t, Namespace)
 	b := newBox(t, h, backend.Config{})
 	dir := t.TempDir()
 	name := "/var/" + backend.NewID()

@@ -70,7 +70,7 @@ func TestLongChain(t *testing.T) {
 
 func TestRemovedLayersStayUnderOthers(t *testing.T) {
 	t.Parallel()
-	eachMode(t, func(t *testing.T, h *Host) {
+	eachNewHost(t, func(t *testing.T, h *Host) {
 		trees := func() int {
 			list, err := os.ReadDir(filepath.Join(h.store.dir, "l"))
 			require.NoError(t, err)

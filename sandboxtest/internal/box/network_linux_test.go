@@ -18,7 +18,7 @@ import (
 
 // openNetworked skips the test if sandboxes have no networks of their own.
 func openNetworked(t *testing.T) *Host {
-	h := openHost(t, Options{Mode: Namespace})
+	h := sharedHost(t, Namespace)
 	if !h.Gated() {
 		needs.Other(t, "no /dev/net/tun")
 	}
@@ -81,8 +81,7 @@ func TestBoxesListenOnTheSamePort(t *testing.T) {
 
 func TestDialInFolderMode(t *testing.T) {
 	t.Parallel()
-	h := openHost(t, Options{Mode: Folder})
-	b := newBox(t, h, backend.Config{})
+	b := sharedBox(t, sharedHost(t, Folder))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()

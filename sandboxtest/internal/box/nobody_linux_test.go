@@ -66,8 +66,7 @@ func TestGuestsElsewhere(t *testing.T) {
 // TestTerminalsOfGuests: a program can open its terminal by name.
 func TestTerminalsOfGuests(t *testing.T) {
 	t.Parallel()
-	h := openHost(t, Options{Mode: Folder})
-	b := newBox(t, h, backend.Config{})
+	b := sharedBox(t, sharedHost(t, Folder))
 	out, _, code := run(t, b, backend.Spec{Path: "sh", Args: []string{"-c", `echo here >"$(tty)"; echo there >/dev/stdout`}, TTY: &backend.Size{Cols: 80, Rows: 24}})
 	require.Zero(t, code, "%s", out)
 	assert.Equal(t, "here\r\nthere\r\n", out)
@@ -91,8 +90,7 @@ func TestProcessesOfGuests(t *testing.T) {
 // command no rights.
 func TestNoPrivilegesInFolders(t *testing.T) {
 	t.Parallel()
-	h := openHost(t, Options{Mode: Folder})
-	b := newBox(t, h, backend.Config{})
+	b := sharedBox(t, sharedHost(t, Folder))
 	for _, user := range []string{"", backend.RootUser} {
 		out, _, _ := run(t, b, backend.Spec{Path: "grep", Args: []string{"NoNewPrivs", "/proc/self/status"}, User: user})
 		assert.Equal(t, "NoNewPrivs:\t1\n", out)

@@ -77,8 +77,7 @@ func start(t testing.TB, b *Box, spec backend.Spec) *Process {
 
 func TestOutputArrivesWhileTheCommandRuns(t *testing.T) {
 	t.Parallel()
-	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, backend.Config{})
+	eachBox(t, func(t *testing.T, b *Box) {
 		output, out := io.Pipe()
 		p := start(t, b, backend.Spec{Path: "sh", Args: []string{"-c", `while read -r l; do echo "got $l"; done; echo end`}, OpenStdin: true, Stdout: out})
 		lines := bufio.NewReader(output)
@@ -99,8 +98,7 @@ func TestOutputArrivesWhileTheCommandRuns(t *testing.T) {
 
 func TestStandardStreamsByName(t *testing.T) {
 	t.Parallel()
-	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, backend.Config{})
+	eachBox(t, func(t *testing.T, b *Box) {
 		var out, errOut buffer
 		p := start(t, b, backend.Spec{
 			Path: "sh", Args: []string{"-c", "cat /dev/stdin > /dev/stdout; echo err > /dev/stderr"},
@@ -114,8 +112,7 @@ func TestStandardStreamsByName(t *testing.T) {
 
 func TestSignals(t *testing.T) {
 	t.Parallel()
-	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, backend.Config{})
+	eachBox(t, func(t *testing.T, b *Box) {
 		for _, group := range []bool{false, true} {
 			ready, out := io.Pipe()
 			child := mark()
@@ -149,8 +146,7 @@ func TestSignals(t *testing.T) {
 
 func TestCommandsThatDoNotStart(t *testing.T) {
 	t.Parallel()
-	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, backend.Config{})
+	eachBox(t, func(t *testing.T, b *Box) {
 		sh(t, b, `echo text > plain; printf 'echo "script $1"' > noshebang; chmod +x noshebang; printf '#!/no/such/shell\n' > badshebang; chmod +x badshebang`)
 		for _, tt := range []struct {
 			spec    backend.Spec
@@ -207,7 +203,7 @@ func TestStopWhileExecuting(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		needs.Other(t, "only Linux finds processes that have left their group")
 	}
-	h := openHost(t, Options{Mode: Folder})
+	h := sharedHost(t, Folder)
 	times := 100
 	if !needs.Slow() {
 		times = 10
@@ -225,24 +221,21 @@ func TestStopWhileExecuting(t *testing.T) {
 
 func TestCloseEndsEverything(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []Mode{Namespace, Folder} {
-		t.Run(string(mode), func(t *testing.T) {
-			h := openHost(t, Options{Mode: mode})
-			b := newBox(t, h, backend.Config{})
-			one, two := mark(), mark()
-			p := start(t, b, backend.Spec{Path: "sleep", Args: []string{one}})
-			sh(t, b, `(setsid sleep `+two+` >/dev/null 2>&1 &)`)
-			require.NoError(t, h.Close())
-			assert.Equal(t, 137, p.Wait())
-			assert.False(t, isRunning(t, one))
-			assert.False(t, isRunning(t, two))
-			_, err := h.New(t.Context(), backend.Config{})
-			require.ErrorIs(t, err, backend.ErrStopped)
-			require.ErrorIs(t, b.Restart(), backend.ErrStopped)
-			_, err = os.Stat(h.dir)
-			require.ErrorIs(t, err, os.ErrNotExist)
-		})
-	}
+	eachNewHost(t, func(t *testing.T, h *Host) {
+		b := newBox(t, h, backend.Config{})
+		one, two := mark(), mark()
+		p := start(t, b, backend.Spec{Path: "sleep", Args: []string{one}})
+		sh(t, b, `(setsid sleep `+two+` >/dev/null 2>&1 &)`)
+		require.NoError(t, h.Close())
+		assert.Equal(t, 137, p.Wait())
+		assert.False(t, isRunning(t, one))
+		assert.False(t, isRunning(t, two))
+		_, err := h.New(t.Context(), backend.Config{})
+		require.ErrorIs(t, err, backend.ErrStopped)
+		require.ErrorIs(t, b.Restart(), backend.ErrStopped)
+		_, err = os.Stat(h.dir)
+		require.ErrorIs(t, err, os.ErrNotExist)
+	})
 }
 
 // slowWriter takes longer than the grace period after an exit.
@@ -256,8 +249,7 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 
 func TestOutputIsCompleteForASlowReader(t *testing.T) {
 	t.Parallel()
-	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, backend.Config{})
+	eachBox(t, func(t *testing.T, b *Box) {
 		w := &slowWriter{}
 		p := start(t, b, backend.Spec{Path: "sh", Args: []string{"-c", `head -c 150000 /dev/zero; sleep ` + mark() + ` & exit 0`}, Stdout: w})
 		assert.Zero(t, p.Wait())
@@ -308,7 +300,7 @@ func TestOutputAfterGracePeriod(t *testing.T) {
 
 func TestEnvironment(t *testing.T) {
 	t.Setenv("SANDBOX_TEST_HOST_SECRET", "planted")
-	eachMode(t, func(t *testing.T, h *Host) {
+	eachNewHost(t, func(t *testing.T, h *Host) {
 		b := newBox(t, h, backend.Config{})
 		out, _, _ := run(t, b, backend.Spec{Path: "env", Env: []string{"A=1", "A=2", "HOME=/elsewhere", "EMPTY="}})
 		lines := strings.Split(out, "\n")
@@ -332,11 +324,10 @@ func TestResourcesAreMeasured(t *testing.T) {
 
 func TestTerminal(t *testing.T) {
 	t.Parallel()
-	eachMode(t, func(t *testing.T, h *Host) {
+	eachBox(t, func(t *testing.T, b *Box) {
 		if runtime.GOOS == "windows" {
 			needs.Other(t, "no pseudo terminals")
 		}
-		b := newBox(t, h, backend.Config{})
 		var out buffer
 		p := start(t, b, backend.Spec{
 			Path:   "sh",
@@ -391,8 +382,7 @@ func TestTerminalGathers(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		needs.Other(t, "a read of an empty terminal waits here")
 	}
-	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, backend.Config{})
+	eachBox(t, func(t *testing.T, b *Box) {
 		out := &gathering{wait: func() {
 			assert.Eventually(t, func() bool {
 				f, err := b.ReadFile("done", "")
@@ -441,12 +431,11 @@ func TestOutputInOrder(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		needs.Other(t, "only on Linux the order is known")
 	}
-	eachMode(t, func(t *testing.T, h *Host) {
-		b := newBox(t, h, backend.Config{})
+	eachBox(t, func(t *testing.T, b *Box) {
 		for _, script := range []string{"echo 1; echo 2 >&2", "echo 1 >&2; echo 2", "echo 1; exec >&-; echo 2 >&2", "echo 1 >&2; exec 2>&-; echo 2"} {
 			times := 50
 			if !needs.Slow() {
-				times = 3
+				times = 1
 			}
 			for range times {
 				var both buffer

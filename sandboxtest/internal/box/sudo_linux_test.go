@@ -16,7 +16,7 @@ import (
 
 // openWithUsers skips the test if sandboxes have only one user.
 func openWithUsers(t *testing.T) *Host {
-	h := openHost(t, Options{Mode: Namespace})
+	h := sharedHost(t, Namespace)
 	if h.Rootless() {
 		needs.Other(t, "not root: sandboxes have one user only")
 	}
@@ -147,7 +147,7 @@ func TestReplacedProgram(t *testing.T) { // not parallel: a process that another
 // error says so.
 func TestSudoWithOneUser(t *testing.T) {
 	t.Parallel()
-	h := openHost(t, Options{Mode: Namespace})
+	h := sharedHost(t, Namespace)
 	if !h.Rootless() {
 		needs.Other(t, "root: sandboxes have several users")
 	}
