@@ -27,10 +27,8 @@ import (
 // command is started in each session, and when the previous one has ended.
 func TestEnsureCommand(t *testing.T) {
 	t.Parallel()
-	srv := newServer(t)
+	srv, gate, made, _ := testkit.ShareBehind(t, sandbox.ClientOptions{}, nil)
 	clients := []*sandbox.Client{testkit.Client(t, srv, sandbox.ClientOptions{}), testkit.Client(t, srv, sandbox.ClientOptions{})}
-	made, err := clients[0].Create(t.Context(), testkit.Lasting(&sandbox.CreateOptions{Name: "x"}))
-	require.NoError(t, err)
 	callers := 8
 	if !needs.Slow() {
 		callers = 4
@@ -41,7 +39,7 @@ func TestEnsureCommand(t *testing.T) {
 		found := make([]*sandbox.Command, callers)
 		for i := range found {
 			group.Go(func() {
-				sb, err := clients[i%2].Get(t.Context(), "x", nil)
+				sb, err := clients[i%2].Get(t.Context(), made.Name(), nil)
 				if assert.NoError(t, err) {
 					found[i], err = sb.EnsureCommand(t.Context(), "server", "sh", []string{"-c", "echo start >>starts; exec sleep 1000"}, nil)
 					assert.NoError(t, err)
@@ -61,17 +59,17 @@ func TestEnsureCommand(t *testing.T) {
 	first := ensure()
 	again, err := made.EnsureCommand(t.Context(), "server", "sh", []string{"-c", "echo other"}, nil)
 	require.ErrorIs(t, err, sandbox.ErrConflict)
-	assert.ErrorContains(t, err, `"server" of "x" is already sh with other arguments, command `+first.ID())
+	assert.ErrorContains(t, err, fmt.Sprintf("%q of %q is already sh with other arguments, command %s", "server", made.Name(), first.ID()))
 	assert.NotContains(t, err.Error(), "sleep", "arguments may be secret")
 	assert.Equal(t, first.ID(), again.ID())
 	again, err = made.EnsureCommand(t.Context(), "server", "true", nil, nil)
 	require.ErrorIs(t, err, sandbox.ErrConflict)
 	assert.Equal(t, first.ID(), again.ID())
-	before := len(srv.Requests())
+	before := gate.Sent(nil)
 	again, err = made.EnsureCommand(t.Context(), "server", "sh", first.Args(), nil)
 	require.NoError(t, err)
 	assert.Equal(t, first.ID(), again.ID())
-	assert.LessOrEqual(t, len(srv.Requests())-before, 2, "requests to find the running command")
+	assert.LessOrEqual(t, gate.Sent(nil)-before, 2, "requests to find the running command")
 	assert.Equal(t, 1, starts())
 	require.NoError(t, first.Kill(t.Context()))
 	_, err = first.Wait(t.Context())
@@ -104,17 +102,17 @@ func TestEnsureCommandOfAnotherID(t *testing.T) {
 // after many starts.
 func TestEnsureCommandEndsAlways(t *testing.T) {
 	t.Parallel()
-	srv, sb := start(t, nil)
+	_, gate, sb, _ := testkit.ShareBehind(t, sandbox.ClientOptions{}, nil)
 	starts := 20
 	if !needs.Slow() {
 		starts = 9 // one more than 8: the search for the last start looks up 1, 2, 4 and 8
 	}
 	seen := map[string]bool{}
 	for n := 1; n <= starts; n++ {
-		before := len(srv.Requests())
+		before := gate.Sent(nil)
 		cmd, err := sb.EnsureCommand(t.Context(), "server", "true", nil, nil)
 		require.NoError(t, err)
-		assert.LessOrEqual(t, len(srv.Requests())-before, 16)
+		assert.LessOrEqual(t, gate.Sent(nil)-before, 16)
 		assert.False(t, seen[cmd.ID()])
 		assert.True(t, strings.HasSuffix(cmd.ID(), "-"+strconv.Itoa(n)), cmd.ID())
 		seen[cmd.ID()] = true
@@ -134,7 +132,7 @@ func TestEnsureCommandReady(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "python3")
 	port := needs.Port(t)
-	sb := share(t, &sandbox.CreateOptions{Ports: []int{port}})
+	_, sb := testkit.Share(t, &sandbox.CreateOptions{Ports: []int{port}})
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	serve := fmt.Sprintf("sleep 0.3; echo serving; exec python3 -m http.server %d", port)
@@ -184,7 +182,7 @@ func TestEnsureCommandReady(t *testing.T) {
 
 func TestEnsureCommandOptions(t *testing.T) {
 	t.Parallel()
-	sb := shareIsolated(t, nil)
+	_, sb := testkit.ShareIsolated(t, nil)
 	done, err := sb.RunCommand(t.Context(), "sh", []string{"-c", `test "$(id -u)" = 0`}, &sandbox.CommandOptions{Sudo: true})
 	require.NoError(t, err)
 	sudo := done.ExitCode == 0
@@ -207,7 +205,7 @@ func TestEnsureCommandNoIDs(t *testing.T) {
 		if ids == sandboxtest.CommandIDsRefused && !needs.Slow() {
 			continue
 		}
-		srv := sandboxtest.New(t, &sandboxtest.Options{CommandIDs: ids})
+		srv := sandboxtest.New(t, &sandboxtest.Options{CommandIDs: ids, Mode: testkit.LightMode()})
 		sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), nil)
 		require.NoError(t, err)
 		_, err = sb.EnsureCommand(t.Context(), "server", "sleep", []string{"1000"}, nil)
@@ -222,7 +220,7 @@ func TestEnsureCommandNoIDs(t *testing.T) {
 			}
 		}
 	}
-	sb := share(t, nil)
+	_, sb := testkit.Share(t, nil)
 	for _, id := range []string{"", "a b", "../x", strings.Repeat("x", 41)} {
 		_, err := sb.EnsureCommand(t.Context(), id, "true", nil, nil)
 		assert.ErrorIs(t, err, sandbox.ErrInvalid, "%q", id)

@@ -61,13 +61,14 @@ func (b *beforeRequest) arm(do func()) {
 	b.do = do
 }
 
-// startBefore starts an emulator and creates a sandbox with a client that uses b.
+// startBefore creates a sandbox with a client that uses b.
 func startBefore(t *testing.T, b *beforeRequest, create *sandbox.CreateOptions) (*sandboxtest.Server, *sandbox.Sandbox) {
 	t.Helper()
-	srv := sandboxtest.New(t, nil)
+	srv := testkit.SharedServer(t)
 	b.RoundTripper = testkit.Transport(t)
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: b}}).Create(t.Context(), testkit.Lasting(create))
 	require.NoError(t, err)
+	testkit.DeleteLast(t, sb)
 	return srv, sb
 }
 
@@ -119,7 +120,7 @@ func TestAppendKeepsTheFile(t *testing.T) {
 
 	t.Run("credentials are missing for a moment", func(t *testing.T) {
 		t.Parallel()
-		srv := light().use(t)
+		srv := testkit.SharedServer(t)
 		var gone atomic.Bool
 		client, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: srv.URL, Credentials: auth.ProviderFunc(func(ctx context.Context) (auth.Credentials, error) {
 			if gone.Swap(false) {
@@ -131,7 +132,7 @@ func TestAppendKeepsTheFile(t *testing.T) {
 		t.Cleanup(client.CloseIdleConnections)
 		sb, err := client.Create(t.Context(), nil)
 		require.NoError(t, err)
-		deleteLast(t, sb)
+		testkit.DeleteLast(t, sb)
 		require.NoError(t, sb.FS().WriteFile(t.Context(), "db.log", old, 0o644))
 		gone.Store(true)
 		require.ErrorIs(t, sb.FS().AppendFile(t.Context(), "db.log", []byte("one more line\n")), fs.ErrNotExist)
@@ -142,7 +143,7 @@ func TestAppendKeepsTheFile(t *testing.T) {
 
 	t.Run("a program prints messages in another language", func(t *testing.T) {
 		t.Parallel()
-		sb := shareIsolated(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
+		_, sb := testkit.Share(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
 		require.NoError(t, sb.FS().WriteFile(t.Context(), "bin/dd", []byte(`#!/bin/sh
 [ "$LC_ALL" = C ] && m='Permission denied' || m='Keine Berechtigung'
 echo "dd: $m" >&2
@@ -163,7 +164,7 @@ exit 1
 // directory does not exist at first.
 func TestAppendConcurrently(t *testing.T) {
 	t.Parallel()
-	sb := share(t, nil)
+	_, sb := testkit.Share(t, nil)
 	writers, each := 8, 4
 	if !needs.Slow() {
 		writers, each = 3, 2
@@ -222,7 +223,7 @@ func TestWriterAcrossSessions(t *testing.T) {
 			if name != "a crash" {
 				needs.Long(t, "the row with a crash loses written data")
 			}
-			srv, sb := start(t, &sandbox.CreateOptions{Ephemeral: !c.persistent})
+			srv, sb := testkit.Share(t, &sandbox.CreateOptions{Ephemeral: !c.persistent})
 			if c.persistent { // make a snapshot, from which the sandbox can resume after the crash
 				_, err := sb.Stop(t.Context(), nil)
 				require.NoError(t, err)
@@ -335,7 +336,7 @@ func newLateProxy(t *testing.T, target string, after int64) *lateProxy {
 func TestLateUpload(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	srv := newServer(t)
+	srv := testkit.SharedServer(t)
 	size := 5 << 20
 	if !needs.Slow() {
 		size = 1 << 20
@@ -368,6 +369,7 @@ func TestLateUpload(t *testing.T) {
 				require.NoError(t, err)
 				sb, err := client.Create(t.Context(), nil)
 				require.NoError(t, err)
+				testkit.DeleteLast(t, sb)
 				p.armed.Store(true)
 				deliver := func() { close(p.deliver); <-p.late }
 				if early { // deliver when the whole file is uploaded, before the command that moves it
@@ -394,7 +396,7 @@ func TestWriterLosesResponses(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "it writes 40 MiB; TestJoinRunsTwice also loses a response")
 	needs.GNU(t)
-	srv, sb := start(t, nil)
+	srv, sb := testkit.LightStart(t, nil)
 	data := make([]byte, 8<<20+1<<10) // two pieces, the last one short
 	_, err := rand.Read(data)
 	require.NoError(t, err)
@@ -424,7 +426,7 @@ func TestWriterLosesResponses(t *testing.T) {
 func TestCreateNames(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	srv, sb := testkit.Start(t, nil)
+	_, gate, sb, _ := testkit.ShareBehind(t, sandbox.ClientOptions{}, nil)
 	f := sb.FS()
 	create := func(name string) error {
 		w, err := f.Create(t.Context(), name, nil)
@@ -434,9 +436,9 @@ func TestCreateNames(t *testing.T) {
 		_, err = io.WriteString(w, name)
 		return errors.Join(err, w.Close())
 	}
-	asked := len(srv.Requests())
+	asked := gate.Sent(nil)
 	require.NoError(t, create("small"))
-	assert.Equal(t, 2, len(srv.Requests())-asked)
+	assert.Equal(t, 2, gate.Sent(nil)-asked)
 
 	require.NoError(t, f.MkdirAll(t.Context(), "a/b", 0o755))
 	require.NoError(t, f.Symlink(t.Context(), "a/b", "l"))
@@ -472,7 +474,7 @@ func TestCreateNames(t *testing.T) {
 // A path that ends with a slash means the same as in package os, or causes an error.
 func TestTrailingSlash(t *testing.T) {
 	t.Parallel()
-	srv, sb := start(t, nil)
+	_, gate, sb, _ := testkit.ShareBehind(t, sandbox.ClientOptions{}, nil)
 	f := sb.FS()
 	require.NoError(t, f.WriteFile(t.Context(), "store/data", []byte("x"), 0o644))
 	require.NoError(t, f.Symlink(t.Context(), "store", "link"))
@@ -484,9 +486,9 @@ func TestTrailingSlash(t *testing.T) {
 	require.NoError(t, f.RemoveAll(t.Context(), "store/data/"))
 	_, err = f.Stat(t.Context(), "store/data")
 	assert.ErrorIs(t, err, fs.ErrNotExist)
-	before := len(srv.Requests())
+	before := gate.Sent(nil)
 	assert.ErrorIs(t, f.RemoveAll(t.Context(), "//"), fs.ErrPermission)
-	assert.Len(t, srv.Requests(), before, "no request, because BusyBox's rm would remove everything")
+	assert.Equal(t, before, gate.Sent(nil), "no request, because BusyBox's rm would remove everything")
 
 	assert.ErrorIs(t, f.WriteFile(t.Context(), "new/", nil, 0o644), syscall.EISDIR)
 	assert.ErrorIs(t, f.AppendFile(t.Context(), "new/", nil), syscall.EISDIR)
@@ -495,7 +497,7 @@ func TestTrailingSlash(t *testing.T) {
 // Renaming a file to another hard link of the same file does nothing, like rename(2).
 func TestRenameHardLinks(t *testing.T) {
 	t.Parallel()
-	sb := share(t, nil)
+	_, sb := testkit.Share(t, nil)
 	f := sb.FS()
 	require.NoError(t, f.WriteFile(t.Context(), "one", []byte("x"), 0o644))
 	_, err := sb.RunCommand(t.Context(), "ln", []string{"one", "two"}, nil)
@@ -512,7 +514,7 @@ func TestRenameHardLinks(t *testing.T) {
 // its context. No process stays behind in the sandbox.
 func TestFilesThatArePipes(t *testing.T) {
 	t.Parallel()
-	sb := share(t, nil)
+	_, sb := testkit.Share(t, nil)
 	_, err := sb.RunCommand(t.Context(), "mkfifo", []string{"pipe"}, nil)
 	require.NoError(t, err)
 	assert.ErrorIs(t, sb.FS().Truncate(t.Context(), "pipe", 0), syscall.EINVAL)
@@ -538,7 +540,7 @@ func TestFilesThatArePipes(t *testing.T) {
 // file, which may be another one after a resume.
 func TestRelativeAfterResume(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, nil)
+	srv := testkit.SharedServer(t)
 	moved := testkit.Transport(t)
 	var move atomic.Bool
 	client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
@@ -565,6 +567,7 @@ func TestRelativeAfterResume(t *testing.T) {
 		move.Store(false)
 		sb, err := client.Create(t.Context(), nil)
 		require.NoError(t, err)
+		testkit.DeleteLast(t, sb)
 		_, err = sb.Stop(t.Context(), nil)
 		require.NoError(t, err)
 		move.Store(true)

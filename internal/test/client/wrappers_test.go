@@ -50,7 +50,7 @@ func TestWrappers(t *testing.T) {
 			if create == nil && !needs.Slow() {
 				continue // the sandbox's environment has the same effect
 			}
-			srv, sb := start(t, create)
+			srv, sb := testkit.Share(t, create)
 			var own sandbox.Env
 			var list []string
 			if create == nil {
@@ -114,7 +114,7 @@ func TestWrappers(t *testing.T) {
 func TestNoWorkingDirectory(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	sb := shareIsolated(t, nil)
+	_, sb := testkit.ShareIsolated(t, nil)
 	ctx, f := t.Context(), sb.FS()
 	cwd := sb.Cwd()
 	testkit.NeedRoot(t, sb)

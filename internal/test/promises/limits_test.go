@@ -118,7 +118,7 @@ func kept(n int) sandbox.CreateOptions {
 // refuse a value beyond it.
 func TestLimitsAgree(t *testing.T) {
 	t.Parallel()
-	srv := testkit.LightServer(t)
+	srv := testkit.SharedServer(t)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	for i := range wire.MaxMounts + 1 {
 		_, err := c.GetOrCreateDrive(t.Context(), fmt.Sprintf("d%d", i), nil)
@@ -163,10 +163,8 @@ func TestLimitsAgree(t *testing.T) {
 // TestOtherLimitsAgree is like TestLimitsAgree, but for commands, drives and listings.
 func TestOtherLimitsAgree(t *testing.T) {
 	t.Parallel()
-	srv := testkit.LightServer(t)
+	srv, sb := testkit.Share(t, nil)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
-	sb, err := c.Create(t.Context(), nil)
-	require.NoError(t, err)
 	snapshot, err := sb.Snapshot(t.Context(), nil)
 	require.NoError(t, err)
 	run := func(opts sandbox.CommandOptions) error {
