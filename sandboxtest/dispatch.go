@@ -88,7 +88,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	c := &call{s: s, r: r, version: version, values: values, record: s.requests.begin(r, op, path)}
 	sw := &savingWriter{ResponseWriter: w, requests: &s.requests, record: c.record}
-	if s.opts.Dir != "" && op.durable() {
+	if s.opts.Dir != "" && e != nil && e.effect == saved {
 		sw.save = s.store.Flush
 	}
 	c.w = sw
@@ -171,7 +171,7 @@ func (c *call) dispatch(e *endpoint) {
 			defer fw.end()
 		}
 	}
-	if failure := c.limitRate(e.op); failure != nil {
+	if failure := c.limitRate(e.quota); failure != nil {
 		reply.WriteError(c.w, failure)
 		return
 	}

@@ -51,72 +51,68 @@ const (
 	GetFeatures Operation = "get features"
 )
 
-// endpoint describes the requests of an operation.
+// endpoint describes the requests of an operation. The table sets every field.
 type endpoint struct {
 	op     Operation
 	method string
+	// path is below /v2/sandboxes. "*" matches any one segment.
+	path   string
+	handle func(*call) error
 	// newest is the newest version of the API that has it, at least 2.
 	newest int
-	// path is below /v2/sandboxes. "*" matches any one segment.
-	path   []string
-	handle func(*call) error
+	effect effect
+	quota  quota
 }
+
+// effect says whether the effect of an operation survives a crash of the server.
+type effect int
+
+const (
+	// saved means that the effect is on the disk before the response.
+	saved effect = iota
+	// unsaved operations only read, or change a running session, which a crash ends.
+	unsaved
+)
 
 // endpoints is in order: the first match counts, so fixed names come before the names of
 // sandboxes.
-var endpoints []endpoint
+var endpoints = []endpoint{
+	{ListSandboxes, "GET", "", (*call).listSandboxes, 2, unsaved, generalQuota},
+	{CreateSandbox, "POST", "", (*call).createSandbox, 4, saved, createQuota},
 
-func init() {
-	add := func(op Operation, method, path string, handle func(*call) error) {
-		var segments []string
-		if path != "" {
-			segments = strings.Split(path, "/")
-		}
-		newest := 2
-		switch op {
-		case CreateSandbox:
-			newest = 4
-		case ForkSandbox, CreateSnapshot:
-			newest = 3
-		}
-		endpoints = append(endpoints, endpoint{op, method, newest, segments, handle})
-	}
-	add(ListSandboxes, http.MethodGet, "", (*call).listSandboxes)
-	add(CreateSandbox, http.MethodPost, "", (*call).createSandbox)
+	{ListSessions, "GET", "/sessions", (*call).listSessions, 2, unsaved, generalQuota},
+	{GetSession, "GET", "/sessions/*", (*call).getSession, 2, unsaved, generalQuota},
+	{StopSession, "POST", "/sessions/*/stop", (*call).stopSession, 2, saved, generalQuota},
+	{ExtendTimeout, "POST", "/sessions/*/extend-timeout", (*call).extendTimeout, 2, saved, generalQuota},
+	{SetPolicy, "POST", "/sessions/*/network-policy", (*call).setPolicy, 2, saved, generalQuota},
+	{CreateSnapshot, "POST", "/sessions/*/snapshot", (*call).createSnapshot, 3, saved, generalQuota},
+	{OpenInteractive, "POST", "/sessions/*/interactive", (*call).openInteractive, 2, unsaved, generalQuota},
+	{RunCommand, "POST", "/sessions/*/cmd", (*call).runCommand, 2, unsaved, generalQuota},
+	{ListCommands, "GET", "/sessions/*/cmd", (*call).listCommands, 2, unsaved, generalQuota},
+	{GetCommand, "GET", "/sessions/*/cmd/*", (*call).getCommand, 2, unsaved, generalQuota},
+	{CommandLogs, "GET", "/sessions/*/cmd/*/logs", (*call).commandLogs, 2, unsaved, generalQuota},
+	{KillCommand, "POST", "/sessions/*/cmd/*/kill", (*call).killCommand, 2, unsaved, generalQuota},
+	{WriteStdin, "POST", "/sessions/*/cmd/*/stdin", (*call).writeStdin, 2, unsaved, generalQuota},
+	{MakeDir, "POST", "/sessions/*/fs/mkdir", (*call).makeDir, 2, unsaved, generalQuota},
+	{WriteFiles, "POST", "/sessions/*/fs/write", (*call).writeFiles, 2, unsaved, generalQuota},
+	{ReadFile, "POST", "/sessions/*/fs/read", (*call).readFile, 2, unsaved, generalQuota},
 
-	add(ListSessions, http.MethodGet, "sessions", (*call).listSessions)
-	add(GetSession, http.MethodGet, "sessions/*", (*call).getSession)
-	add(StopSession, http.MethodPost, "sessions/*/stop", (*call).stopSession)
-	add(ExtendTimeout, http.MethodPost, "sessions/*/extend-timeout", (*call).extendTimeout)
-	add(SetPolicy, http.MethodPost, "sessions/*/network-policy", (*call).setPolicy)
-	add(CreateSnapshot, http.MethodPost, "sessions/*/snapshot", (*call).createSnapshot)
-	add(OpenInteractive, http.MethodPost, "sessions/*/interactive", (*call).openInteractive)
-	add(RunCommand, http.MethodPost, "sessions/*/cmd", (*call).runCommand)
-	add(ListCommands, http.MethodGet, "sessions/*/cmd", (*call).listCommands)
-	add(GetCommand, http.MethodGet, "sessions/*/cmd/*", (*call).getCommand)
-	add(CommandLogs, http.MethodGet, "sessions/*/cmd/*/logs", (*call).commandLogs)
-	add(KillCommand, http.MethodPost, "sessions/*/cmd/*/kill", (*call).killCommand)
-	add(WriteStdin, http.MethodPost, "sessions/*/cmd/*/stdin", (*call).writeStdin)
-	add(MakeDir, http.MethodPost, "sessions/*/fs/mkdir", (*call).makeDir)
-	add(WriteFiles, http.MethodPost, "sessions/*/fs/write", (*call).writeFiles)
-	add(ReadFile, http.MethodPost, "sessions/*/fs/read", (*call).readFile)
+	{ListSnapshots, "GET", "/snapshots", (*call).listSnapshots, 2, unsaved, generalQuota},
+	{SnapshotTree, "GET", "/snapshots/tree", (*call).snapshotTree, 2, unsaved, generalQuota},
+	{GetSnapshot, "GET", "/snapshots/*", (*call).getSnapshot, 2, unsaved, generalQuota},
+	{DeleteSnapshot, "DELETE", "/snapshots/*", (*call).deleteSnapshot, 2, saved, deleteQuota},
 
-	add(ListSnapshots, http.MethodGet, "snapshots", (*call).listSnapshots)
-	add(SnapshotTree, http.MethodGet, "snapshots/tree", (*call).snapshotTree)
-	add(GetSnapshot, http.MethodGet, "snapshots/*", (*call).getSnapshot)
-	add(DeleteSnapshot, http.MethodDelete, "snapshots/*", (*call).deleteSnapshot)
+	{ListDrives, "GET", "/drives", (*call).listDrives, 2, unsaved, generalQuota},
+	{GetDrive, "GET", "/drives/*", (*call).getDrive, 2, unsaved, generalQuota},
+	{GetOrCreateDrive, "POST", "/drives/*", (*call).getOrCreateDrive, 2, saved, generalQuota},
+	{ForkDrive, "POST", "/drives/*/fork", (*call).forkDrive, 2, saved, generalQuota},
+	{DeleteDrive, "DELETE", "/drives/*", (*call).deleteDrive, 2, saved, deleteQuota},
+	{GetFeatures, "GET", "/features", (*call).getFeatures, 2, unsaved, generalQuota},
 
-	add(ListDrives, http.MethodGet, "drives", (*call).listDrives)
-	add(GetDrive, http.MethodGet, "drives/*", (*call).getDrive)
-	add(GetOrCreateDrive, http.MethodPost, "drives/*", (*call).getOrCreateDrive)
-	add(ForkDrive, http.MethodPost, "drives/*/fork", (*call).forkDrive)
-	add(DeleteDrive, http.MethodDelete, "drives/*", (*call).deleteDrive)
-	add(GetFeatures, http.MethodGet, "features", (*call).getFeatures)
-
-	add(GetSandbox, http.MethodGet, "*", (*call).getSandbox)
-	add(UpdateSandbox, http.MethodPatch, "*", (*call).updateSandbox)
-	add(DeleteSandbox, http.MethodDelete, "*", (*call).deleteSandbox)
-	add(ForkSandbox, http.MethodPost, "*/fork", (*call).forkSandbox)
+	{GetSandbox, "GET", "/*", (*call).getSandbox, 2, saved, generalQuota},
+	{UpdateSandbox, "PATCH", "/*", (*call).updateSandbox, 2, saved, generalQuota},
+	{DeleteSandbox, "DELETE", "/*", (*call).deleteSandbox, 2, saved, deleteQuota},
+	{ForkSandbox, "POST", "/*/fork", (*call).forkSandbox, 3, saved, generalQuota},
 }
 
 // lookUp finds the endpoint of a request and the values of its wildcards. If no method
@@ -130,10 +126,7 @@ func lookUp(method, escapedPath string) (e *endpoint, version int, values []stri
 	if err != nil {
 		return nil, version, nil, nil, err
 	}
-	var segments []string
-	if rest = strings.TrimSuffix(rest, "/"); rest != "" {
-		segments = strings.Split(rest[1:], "/")
-	}
+	segments := strings.Split(strings.TrimSuffix(rest, "/"), "/")
 	for i, s := range segments {
 		plain, err := url.PathUnescape(s)
 		if err != nil {
@@ -173,7 +166,8 @@ func cutVersion(escapedPath string) (version int, rest string, err *reply.Error)
 	return version, rest, nil
 }
 
-func match(pattern, segments []string) (values []string, ok bool) {
+func match(path string, segments []string) (values []string, ok bool) {
+	pattern := strings.Split(path, "/")
 	if len(pattern) != len(segments) {
 		return nil, false
 	}
@@ -186,15 +180,4 @@ func match(pattern, segments []string) (values []string, ok bool) {
 		}
 	}
 	return values, true
-}
-
-// durable reports whether the effect of an operation is saved before its response, so
-// that it survives a crash of the server.
-func (op Operation) durable() bool {
-	switch op {
-	case CreateSandbox, ForkSandbox, GetSandbox, UpdateSandbox, DeleteSandbox, StopSession, ExtendTimeout, SetPolicy, CreateSnapshot, DeleteSnapshot,
-		GetOrCreateDrive, ForkDrive, DeleteDrive:
-		return true
-	}
-	return false
 }

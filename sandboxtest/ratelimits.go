@@ -23,16 +23,6 @@ var (
 	generalQuota = quota{"general", 1000, time.Minute}
 )
 
-func (op Operation) quota() quota {
-	switch op {
-	case CreateSandbox:
-		return createQuota
-	case DeleteSandbox, DeleteSnapshot, DeleteDrive:
-		return deleteQuota
-	}
-	return generalQuota
-}
-
 // rateLimits counts requests by their quota.
 type rateLimits struct {
 	mu      sync.Mutex
@@ -63,8 +53,8 @@ func (l *rateLimits) count(q quota, now time.Time) (left int, ends time.Time) {
 // limitRate sets the rate limit headers of a response. It returns an error if no request
 // remains. Without Options.RateLimits the headers report a limit that never runs low, so
 // that clients do not slow down.
-func (c *call) limitRate(op Operation) *reply.Error {
-	q, now := op.quota(), c.s.store.Clock.Now()
+func (c *call) limitRate(q quota) *reply.Error {
+	now := c.s.store.Clock.Now()
 	left, ends := q.limit-1, now.Add(q.window)
 	if c.s.opts.RateLimits {
 		left, ends = c.s.rates.count(q, now)
