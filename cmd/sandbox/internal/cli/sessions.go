@@ -79,7 +79,7 @@ func (c *sessionsListCommand) sessionTable(views []sessionView, usage bool) *tab
 			timeout, cpuText(v.Duration), orDash(v.SourceSnapshotID),
 		}
 		if usage {
-			row = append(row, cpuText(v.ActiveCPU), networkText(v.Egress, v.Ingress))
+			row = append(row, cpuText(v.ActiveCPU), networkText(v.NetworkTransfer.Egress, v.NetworkTransfer.Ingress))
 		}
 		t.Row(row...)
 	}

@@ -116,7 +116,7 @@ func (c *stopCommand) printStopped(sb *sandbox.Sandbox, r *sandbox.StopResult) {
 		},
 		{
 			{"session: ", s.ID}, run("active cpu: ", s.ActiveCPU), {"mem: ", fmt.Sprintf("%d MB", s.Memory)},
-			run("duration: ", s.Duration), size("ingress: ", s.Ingress), size("egress: ", s.Egress),
+			run("duration: ", s.Duration), size("ingress: ", s.NetworkTransfer.Ingress), size("egress: ", s.NetworkTransfer.Egress),
 		},
 	}
 	if p := r.Snapshot; p != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/internal/wire"
 )
 
 // The documents of --json use the API's names, times in RFC 3339, sizes in bytes (memory
@@ -24,6 +25,7 @@ type sandboxView struct {
 	VCPUs              int                  `json:"vcpus"`
 	Memory             int                  `json:"memory"`
 	Runtime            string               `json:"runtime,omitempty"`
+	Architecture       string               `json:"architecture,omitempty"`
 	Image              string               `json:"image,omitempty"`
 	Persistent         bool                 `json:"persistent"`
 	Timeout            int64                `json:"timeout"`
@@ -128,7 +130,7 @@ func viewSandbox(i sandbox.Info) sandboxView {
 		CurrentSnapshotID: i.CurrentSnapshotID, Cwd: i.Cwd, Tags: i.Tags, NetworkPolicy: viewPolicy(i.NetworkPolicy),
 		SnapshotExpiration: expirationMillis(i.SnapshotExpiration), TotalActiveCPU: i.TotalActiveCPU.Milliseconds(), TotalDuration: i.TotalDuration.Milliseconds(),
 		TotalEgress: i.TotalEgressBytes, TotalIngress: i.TotalIngressBytes,
-		FailoverRegions: i.FailoverRegions, NetworkID: i.NetworkID, Mounts: viewMounts(i.Mounts),
+		FailoverRegions: i.FailoverRegions, NetworkID: i.NetworkID, Mounts: viewMounts(i.Mounts), Architecture: i.Architecture,
 	}
 	if v.Tags == nil {
 		v.Tags = map[string]string{}
@@ -158,22 +160,22 @@ func viewHandle(sb *sandbox.Sandbox) sandboxView {
 }
 
 type sessionView struct {
-	ID               string         `json:"id"`
-	Status           sandbox.Status `json:"status"`
-	Region           string         `json:"region,omitempty"`
-	VCPUs            int            `json:"vcpus"`
-	Memory           int            `json:"memory"`
-	Runtime          string         `json:"runtime,omitempty"`
-	Timeout          int64          `json:"timeout"`
-	CreatedAt        *time.Time     `json:"createdAt"`
-	StartedAt        *time.Time     `json:"startedAt,omitempty"`
-	StoppedAt        *time.Time     `json:"stoppedAt,omitempty"`
-	Duration         int64          `json:"duration,omitempty"`
-	SourceSnapshotID string         `json:"sourceSnapshotId,omitempty"`
-	Cwd              string         `json:"cwd,omitempty"`
-	ActiveCPU        int64          `json:"activeCpuDurationMs"`
-	Egress           int64          `json:"egressBytes"`
-	Ingress          int64          `json:"ingressBytes"`
+	ID               string               `json:"id"`
+	Status           sandbox.Status       `json:"status"`
+	Region           string               `json:"region,omitempty"`
+	VCPUs            int                  `json:"vcpus"`
+	Memory           int                  `json:"memory"`
+	Runtime          string               `json:"runtime,omitempty"`
+	Architecture     string               `json:"architecture,omitempty"`
+	Timeout          int64                `json:"timeout"`
+	CreatedAt        *time.Time           `json:"createdAt"`
+	StartedAt        *time.Time           `json:"startedAt,omitempty"`
+	StoppedAt        *time.Time           `json:"stoppedAt,omitempty"`
+	Duration         int64                `json:"duration,omitempty"`
+	SourceSnapshotID string               `json:"sourceSnapshotId,omitempty"`
+	Cwd              string               `json:"cwd,omitempty"`
+	ActiveCPU        int64                `json:"activeCpuDurationMs"`
+	NetworkTransfer  wire.NetworkTransfer `json:"networkTransfer"`
 }
 
 func viewSession(s sandbox.SessionInfo) sessionView {
@@ -181,13 +183,14 @@ func viewSession(s sandbox.SessionInfo) sessionView {
 		ID: s.ID, Status: s.Status, Region: s.Region, VCPUs: s.VCPUs, Memory: s.MemoryMB, Runtime: s.Runtime,
 		Timeout: s.Timeout.Milliseconds(), CreatedAt: timeOrNil(s.CreatedAt), StartedAt: timeOrNil(s.StartedAt), StoppedAt: timeOrNil(s.StoppedAt),
 		Duration: s.Duration.Milliseconds(), SourceSnapshotID: s.SourceSnapshotID, Cwd: s.Cwd, ActiveCPU: s.ActiveCPU.Milliseconds(),
-		Egress: s.EgressBytes, Ingress: s.IngressBytes,
+		NetworkTransfer: wire.NetworkTransfer{Ingress: s.IngressBytes, Egress: s.EgressBytes}, Architecture: s.Architecture,
 	}
 }
 
 type snapshotView struct {
 	ID              string         `json:"id"`
 	Status          sandbox.Status `json:"status"`
+	Architecture    string         `json:"architecture,omitempty"`
 	Regions         []string       `json:"regions"`
 	SizeBytes       int64          `json:"sizeBytes"`
 	CreatedAt       *time.Time     `json:"createdAt"`
@@ -202,7 +205,7 @@ func viewSnapshot(s sandbox.SnapshotInfo) snapshotView {
 	return snapshotView{
 		ID: s.ID, Status: s.Status, Regions: regionsOf(s), SizeBytes: s.SizeBytes, CreatedAt: timeOrNil(s.CreatedAt),
 		ExpiresAt: timeOrNil(s.ExpiresAt), LastUsedAt: timeOrNil(s.LastUsedAt), SourceSessionID: s.SourceSessionID, ParentID: s.ParentID,
-		CreationMethod: s.CreationMethod,
+		CreationMethod: s.CreationMethod, Architecture: s.Architecture,
 	}
 }
 
@@ -222,7 +225,7 @@ type commandView struct {
 	Cwd       string     `json:"cwd,omitempty"`
 	StartedAt *time.Time `json:"startedAt"`
 	ExitCode  *int       `json:"exitCode"`
-	Duration  int64      `json:"duration,omitempty"`
+	Duration  int64      `json:"durationMs,omitempty"`
 }
 
 func viewCommand(c *sandbox.Command) commandView {
