@@ -3,8 +3,6 @@ package canned
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
@@ -147,22 +145,6 @@ func Argument(t *testing.T, method string, i int, typ reflect.Type) reflect.Valu
 	default:
 		return v
 	}
-}
-
-// Ran returns the response to a command that has written a text to each stream, and has ended.
-func Ran(stdout, stderr string, code int) *http.Response {
-	stream := Begun
-	for _, record := range []map[string]string{{"stream": "stdout", "data": stdout}, {"stream": "stderr", "data": stderr}} {
-		if data, err := json.Marshal(record); err == nil && record["data"] != "" {
-			stream += string(data) + "\n"
-		}
-	}
-	return Response(200, "application/x-ndjson", strings.NewReader(stream+Exited(code)))
-}
-
-// Exited returns [Ended] with another exit code.
-func Exited(code int) string {
-	return strings.Replace(Ended, `"exitCode":3`, fmt.Sprintf(`"exitCode":%d`, code), 1)
 }
 
 // Unanswered waits until a request's context ends, like a request that gets no response.

@@ -17,7 +17,6 @@ import (
 
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/auth"
-	"github.com/go-vercel/sandbox/internal/test/canned"
 )
 
 // TestErrRefused: ErrRefused matches permanent refusals, but not temporary ones or conflicts.
@@ -128,20 +127,4 @@ func TestErrorClasses(t *testing.T) {
 	require.NoError(t, err)
 	_, err = client.Get(t.Context(), "", nil)
 	is("caller", err)
-}
-
-// TestDrivesNotEnabled: if drives are not enabled for a project, the error says so, even if
-// the API's does not.
-func TestDrivesNotEnabled(t *testing.T) {
-	t.Parallel()
-	c := canned.API(func(*http.Request) (*http.Response, error) {
-		return canned.JSON(403, `{"error":{"code":"forbidden","message":"Not authorized"}}`), nil
-	}).Client(t)
-	_, err := c.GetOrCreateDrive(t.Context(), "data", nil)
-	require.ErrorIs(t, err, sandbox.ErrUnauthorized)
-	assert.ErrorContains(t, err, "Not authorized")
-	assert.ErrorContains(t, err, "drives are not enabled for this project")
-	_, err = c.Create(t.Context(), nil)
-	require.ErrorIs(t, err, sandbox.ErrUnauthorized)
-	assert.NotContains(t, err.Error(), "drives", "the request did not concern drives")
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -27,7 +28,7 @@ printf %b "$s"; printf '\202\254\377ok' >&2; exit 3`
 func TestBinary(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "bash")
-	srv := testkit.SharedIsolated(t)
+	srv := sandboxtest.New(t, nil)
 	var log testkit.LockedBuffer
 	c := testkit.Client(t, srv, sandbox.ClientOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	replaced := func() (lines []string) {
@@ -41,7 +42,6 @@ func TestBinary(t *testing.T) {
 	ctx := t.Context()
 	sb, err := c.Create(ctx, testkit.Lasting(nil))
 	require.NoError(t, err)
-	testkit.DeleteLast(t, sb)
 	every := make([]byte, 256)
 	for i := range every {
 		every[i] = byte(i)
@@ -121,7 +121,7 @@ func TestBinary(t *testing.T) {
 func TestBinarySignals(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "bash")
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	ctx := t.Context()
 	r, w := io.Pipe()
 	defer r.Close()
@@ -153,4 +153,18 @@ func TestBinarySignals(t *testing.T) {
 	var exit *sandbox.ExitError
 	require.ErrorAs(t, x.Wait(), &exit)
 	assert.Equal(t, 137, exit.ExitCode())
+}
+
+// TestBinaryWithoutPrograms: if the output can't be encoded, the error says so.
+func TestBinaryWithoutPrograms(t *testing.T) {
+	t.Parallel()
+	srv, sb := start(t, nil)
+	srv.HandleCommand("bash", func(_ context.Context, c *sandboxtest.Invocation) int {
+		_, _ = io.WriteString(c.Stderr, "Binary needs the programs dd and base64\n")
+		return 127
+	})
+	_, err := sb.RunCommand(t.Context(), "true", nil, &sandbox.CommandOptions{Binary: true})
+	var broken *sandbox.StreamError
+	require.ErrorAs(t, err, &broken)
+	assert.ErrorContains(t, err, "needs the programs dd and base64")
 }

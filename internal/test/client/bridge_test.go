@@ -21,7 +21,7 @@ import (
 func TestShellingOutProblems(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "other tests cover each part")
-	srv := testkit.LightServer(t)
+	srv := newServer(t)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	// The name contains 404, the status code for a missing sandbox.
 	const name = "box-a404bc"

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -16,7 +17,7 @@ import (
 // TestLines: Lines yields whole lines of either stream, however they were sent.
 func TestLines(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c",
 		`printf 'a'; sleep 0.1; printf 'b\r\n\nc\n'; printf 'e1\ne2' >&2; printf 'last'`}, nil)
 	require.NoError(t, err)
@@ -34,10 +35,25 @@ func TestLines(t *testing.T) {
 	}
 }
 
+// TestResultPrints: a printed result names the command and how it ended, but no
+// arguments, which may be secret.
+func TestResultPrints(t *testing.T) {
+	t.Parallel()
+	sb := share(t, nil)
+	done, err := sb.RunCommand(t.Context(), "sh", []string{"-c", "exit 3 # hunter2"}, nil)
+	require.NoError(t, err)
+	for _, text := range []string{fmt.Sprint(done), fmt.Sprint(*done), fmt.Sprintf("%#v", done)} {
+		assert.Regexp(t, `command \w+ \(sh\)`, text)
+		assert.Contains(t, text, "3")
+		assert.NotContains(t, text, "hunter2")
+	}
+}
+
 // TestContextWithClient: package functions use the client of their context.
 func TestContextWithClient(t *testing.T) {
 	t.Parallel()
-	ctx := sandbox.ContextWithClient(t.Context(), testkit.SharedServer(t).Client())
+	srv, _ := start(t, nil)
+	ctx := sandbox.ContextWithClient(t.Context(), srv.Client())
 	sb, err := sandbox.GetOrCreate(ctx, "of-this-context", nil)
 	require.NoError(t, err)
 	var names []string
@@ -55,7 +71,7 @@ func TestContextWithClient(t *testing.T) {
 // server checks them, and the caller gets the server's error.
 func TestServerRefuses(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Share(t, nil)
+	srv, sb := start(t, &sandbox.CreateOptions{Name: "taken"})
 	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	_, err := client.Create(t.Context(), &sandbox.CreateOptions{Name: sb.Name()})
 	e := testkit.APIError(t, err)

@@ -472,7 +472,7 @@ func terminate(c anyCmd) error {
 // TestCmdLikeOSExec runs the same programs with exec.Cmd and with Cmd.
 func TestCmdLikeOSExec(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, nil)
+	sb := shareIsolated(t, nil)
 	_, err := sb.RunCommand(t.Context(), "mkdir", []string{"-p", "work"}, nil)
 	require.NoError(t, err)
 	dir := filepath.Join(t.TempDir(), "work")

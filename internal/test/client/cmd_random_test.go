@@ -338,7 +338,7 @@ func TestCmdRandom(t *testing.T) {
 		require.NoError(t, err)
 	}
 	seed := testkit.Seed(t)
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	ctx := t.Context()
 	dir := filepath.Join(t.TempDir(), "here")
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "work"), 0o755))

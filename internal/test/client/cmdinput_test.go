@@ -71,7 +71,7 @@ func TestCmdStdinKinds(t *testing.T) {
 		needs.Other(t, "the programs are those of Linux")
 	}
 	t.Parallel()
-	_, sb := testkit.Share(t, stdinOptions)
+	sb := stdinSandbox(t)
 	kinds := stdinKinds(t)
 	for i, name := range slices.Sorted(maps.Keys(kinds)) {
 		stdin := kinds[name]
@@ -119,7 +119,10 @@ func TestCmdStdinKinds(t *testing.T) {
 	assert.NotContains(t, testkit.Output(t, sb, "ls", "-A", "/tmp"), "stdin")
 }
 
-var stdinOptions = &sandbox.CreateOptions{Env: sandbox.Env{"BOX.VAR": "1"}}
+func stdinSandbox(t *testing.T) *sandbox.Sandbox {
+	t.Helper()
+	return shareIsolated(t, &sandbox.CreateOptions{Env: sandbox.Env{"BOX.VAR": "1"}})
+}
 
 // oddVariables checks that an output begins with an environment that contains oddEnv, and
 // returns the rest of the output.
@@ -141,7 +144,7 @@ func TestCmdStdinKeepsTheEnvironment(t *testing.T) {
 		needs.Other(t, "the programs are those of Linux")
 	}
 	t.Parallel()
-	_, sb := testkit.ShareIsolated(t, stdinOptions)
+	sb := stdinSandbox(t)
 	require.NoError(t, sb.FS().WriteFile(t.Context(), "a=b", []byte("#!/bin/sh\ntr '\\0' '\\1' </proc/self/environ; wc -c"), 0o755))
 	kinds := stdinKinds(t)
 	for name, stdin := range kinds {

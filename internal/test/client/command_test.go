@@ -34,7 +34,7 @@ func (g blockingWriter) Write(p []byte) (int, error) { g <- string(p); return le
 // writes a line only after the test has received the previous one and created a file.
 func TestOutputWhileRunning(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	lines := make(blockingWriter)
 	result := make(chan error, 1)
 	go func() {
@@ -59,7 +59,7 @@ func TestOutputWhileRunning(t *testing.T) {
 // the process itself, as on the platform.
 func TestProcessesEnd(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.LightStart(t, nil)
+	srv, sb := start(t, nil)
 	args := []string{"-c", "sleep 1000 & echo started; wait"}
 	for name, end := range map[string]func(*sandbox.Command) error{
 		"kill": func(c *sandbox.Command) error { return c.Kill(t.Context()) },
@@ -107,14 +107,15 @@ func alive(pid int) bool {
 // TestExitCodes: exit codes and signals are reported as in a shell.
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, nil)
+	srv, sb := start(t, nil)
 	for script, want := range map[string]int{"exit 0": 0, "exit 7": 7, "kill -9 $$": 137, "kill -15 $$": 143} {
 		done, err := sb.RunCommand(t.Context(), "bash", []string{"-c", script}, nil)
 		require.NoError(t, err)
 		assert.Equal(t, want, done.ExitCode, script)
 	}
-	cmd, err := sb.StartCommand(t.Context(), "sleep", []string{"1000"}, &sandbox.StartOptions{Timeout: 100 * time.Millisecond})
+	cmd, err := sb.StartCommand(t.Context(), "sleep", []string{"1000"}, &sandbox.StartOptions{Timeout: time.Minute})
 	require.NoError(t, err)
+	srv.Advance(2 * time.Minute)
 	done, err := cmd.Wait(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 137, done.ExitCode)
@@ -125,7 +126,7 @@ func TestExitCodes(t *testing.T) {
 // the test has received the previous one, so that this order is known.
 func TestOutputOrder(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	script := []string{"-c", `go() { until [ -e "$0-$1" ]; do sleep 0.1; done; }
 		for i in 1 2 3; do echo out $i; go o$i; echo err $i >&2; go e$i; done`}
 	for _, name := range []string{"waited", "detached"} {
@@ -172,7 +173,7 @@ func TestOutputOrder(t *testing.T) {
 // KillOnCancel, the process ends, too.
 func TestKillOnCancel(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	for _, kill := range []bool{false, true} {
 		ctx, cancel := context.WithCancel(t.Context())
 		lines := make(blockingWriter)
@@ -205,13 +206,27 @@ type writerWithError struct{ err error }
 
 func (f writerWithError) Write([]byte) (int, error) { return 0, f.err }
 
+// TestWriterFails: the error of a writer is returned to the caller.
+func TestWriterFails(t *testing.T) {
+	t.Parallel()
+	sb := share(t, nil)
+	full := errors.New("disk full")
+	_, err := sb.RunCommand(t.Context(), "echo", []string{"x"}, &sandbox.CommandOptions{Stdout: writerWithError{full}})
+	require.ErrorIs(t, err, full)
+	cmd, err := sb.StartCommand(t.Context(), "echo", []string{"x"}, &sandbox.StartOptions{Stdout: writerWithError{full}})
+	require.NoError(t, err)
+	done, err := cmd.Wait(t.Context())
+	require.ErrorIs(t, err, full)
+	assert.Equal(t, 0, done.ExitCode)
+}
+
 // The requests that a started command costs until its end or its output is known. If the
 // options have writers, the response to the start contains the output and the end of the
 // command. A log does not show that the command has ended, so the client looks up the
 // command and reads the log again.
 func TestStartCommandCosts(t *testing.T) {
 	t.Parallel()
-	_, gate, sb, _ := testkit.ShareBehind(t, sandbox.ClientOptions{}, nil)
+	srv, sb := start(t, nil)
 	ctx := t.Context()
 	logs := func(cmd *sandbox.Command) error {
 		for _, err := range cmd.Logs(ctx) {
@@ -243,11 +258,11 @@ func TestStartCommandCosts(t *testing.T) {
 		"logs and wait":      {4, nil, func(cmd *sandbox.Command) error { return errors.Join(logs(cmd), wait(cmd)) }},
 		"wait and logs":      {4, nil, func(cmd *sandbox.Command) error { return errors.Join(wait(cmd), logs(cmd)) }},
 	} {
-		before := gate.Sent(nil)
+		before := len(srv.Requests())
 		cmd, err := sb.StartCommand(ctx, "sh", []string{"-c", "echo one; echo two >&2; exit 3"}, c.opts)
 		require.NoError(t, err, name)
 		require.NoError(t, c.run(cmd), name)
-		assert.Equal(t, c.cost, gate.Sent(nil)-before, name)
+		assert.Equal(t, c.cost, len(srv.Requests())-before, name)
 		code, exited := cmd.ExitStatus()
 		assert.True(t, exited, name)
 		assert.Equal(t, 3, code, name)
@@ -260,7 +275,7 @@ func TestStartCommandCosts(t *testing.T) {
 // TestDeleted: after Delete the handle can't be used, and the sandbox is gone.
 func TestDeleted(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	require.NoError(t, sb.Delete(t.Context(), nil))
 	_, err := sb.RunCommand(t.Context(), "true", nil, nil)
 	require.ErrorIs(t, err, sandbox.ErrDeleted)
@@ -273,13 +288,14 @@ func TestDeleted(t *testing.T) {
 // and all get the same one.
 func TestGetOrCreateRace(t *testing.T) {
 	t.Parallel()
-	client := testkit.Client(t, testkit.SharedServer(t), sandbox.ClientOptions{})
+	srv, _ := start(t, nil)
+	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	var created atomic.Int64
 	opts := &sandbox.CreateOptions{OnCreate: func(context.Context, *sandbox.Sandbox) error { created.Add(1); return nil }}
 	results := make(chan string, 16)
 	for range cap(results) {
 		go func() {
-			sb, err := client.GetOrCreate(t.Context(), "of-several-callers", opts)
+			sb, err := client.GetOrCreate(t.Context(), "shared", opts)
 			if err != nil {
 				results <- err.Error()
 				return
@@ -293,7 +309,6 @@ func TestGetOrCreateRace(t *testing.T) {
 	}
 	assert.Len(t, ids, 1, "%v", ids)
 	assert.EqualValues(t, 1, created.Load())
-	require.NoError(t, client.Delete(t.Context(), "of-several-callers", nil))
 	for id := range ids {
 		assert.False(t, strings.Contains(id, " "), id)
 	}
@@ -303,7 +318,7 @@ func TestGetOrCreateRace(t *testing.T) {
 // does not keep the command in memory.
 func TestEndedCommandIsReleased(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	run := func() weak.Pointer[sandbox.Command] {
@@ -324,7 +339,7 @@ func TestEndedCommandIsReleased(t *testing.T) {
 // and listed.
 func TestBracesInArguments(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	source := strings.Repeat(`{"{`, 20_000)
 	args := []string{"-c", `echo $#`, source, source, source}
 	done, err := sb.RunCommand(t.Context(), "sh", args, nil)

@@ -134,7 +134,7 @@ func (f refusingFS) Open(name string) (fs.File, error) {
 // with CopyFS. Readable files arrive, and LeftOut or the error names the others.
 func TestUploadOfEveryKind(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	for _, way := range []string{"UploadDir", "CopyFS"} {
 		for _, withLeftOut := range []bool{true, false} {
 			if !withLeftOut && !needs.Slow() {
@@ -264,7 +264,7 @@ func TestDownloadOfEveryKind(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	needs.Programs(t, "perl")
-	_, sb := testkit.ShareIsolated(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
+	sb := shareIsolated(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
 	testkit.NeedBox(t, sb) // the test replaces tar in /vercel/bin
 	ctx, f := t.Context(), sb.FS()
 	require.NoError(t, f.WriteFile(ctx, "/vercel/bin/tar", []byte(tarMeanwhile), 0o755))
@@ -338,7 +338,7 @@ func TestDownloadOfEveryKind(t *testing.T) {
 func TestKilledDownload(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	ctx, f := t.Context(), sb.FS()
 	require.NoError(t, f.WriteFile(ctx, "d/sub/file", []byte("x"), 0o644))
 	const left = ".download-ABCDEFGHIJKLMNOPQRSTUVWXYZ"

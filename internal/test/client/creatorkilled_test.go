@@ -40,7 +40,7 @@ func TestOnCreateOfKilledProcess(t *testing.T) {
 		})
 		t.Fatal(err)
 	}
-	srv := testkit.LightServer(t)
+	srv := newServer(t)
 	process := exec.Command(os.Args[0], "-test.run=^TestOnCreateOfKilledProcess$")
 	process.Env = append(append(os.Environ(), srv.Environ()...), creatorEnv+"=1")
 	stdout, err := process.StdoutPipe()

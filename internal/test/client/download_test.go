@@ -29,7 +29,7 @@ import (
 
 func TestDownloadFile(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	ctx := t.Context()
 	content := strings.Repeat("\x00\xff0123456789", 50_000)
 	require.NoError(t, sb.WriteFiles(ctx, []sandbox.File{{Path: "dir/a", Content: []byte(content)}, {Path: "empty"}}, nil))
@@ -71,7 +71,7 @@ func TestDownloadFile(t *testing.T) {
 
 func TestDownloadFileRefusals(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Share(t, nil)
+	srv, sb := start(t, nil)
 	ctx := t.Context()
 	require.NoError(t, sb.FS().WriteFile(ctx, "a", []byte("x"), 0o644))
 	dir := t.TempDir()
@@ -95,7 +95,7 @@ func TestDownloadFileRefusals(t *testing.T) {
 	_, err = closed.Read(make([]byte, 1))
 	assert.ErrorIs(t, err, fs.ErrClosed)
 
-	remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ReadFile, Match: testkit.Of(sb), Status: 404, Code: "session_not_found"})
+	remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ReadFile, Status: 404, Code: "session_not_found"})
 	err = sb.FS().DownloadFile(ctx, "a", dst, nil)
 	assert.ErrorIs(t, err, sandbox.ErrNotFound, "the session is missing, not the file")
 	assert.NotErrorIs(t, err, fs.ErrNotExist)
@@ -107,7 +107,7 @@ func TestDownloadFileRefusals(t *testing.T) {
 // if the connection breaks each time, unchanged.
 func TestDownloadCut(t *testing.T) {
 	t.Parallel()
-	srv, gate, sb, _ := testkit.ShareBehind(t, sandbox.ClientOptions{}, nil)
+	srv, sb := start(t, nil)
 	ctx := t.Context()
 	content := make([]byte, 1<<20)
 	rand.NewChaCha8([32]byte{7}).Read(content)
@@ -116,7 +116,7 @@ func TestDownloadCut(t *testing.T) {
 	dst := filepath.Join(dir, "dst")
 	rnd := rand.New(rand.NewPCG(3, 4))
 	for range 2 {
-		remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ReadFile, Match: testkit.Of(sb), CutAfterBytes: 1 + rnd.Int64N(int64(len(content))-1), Times: 1})
+		remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ReadFile, CutAfterBytes: 1 + rnd.Int64N(int64(len(content))-1), Times: 1})
 		var fellBack bool
 		last := int64(0)
 		require.NoError(t, sb.FS().DownloadFile(ctx, "a", dst, &sandbox.DownloadFileOptions{Progress: func(p sandbox.Progress) {
@@ -131,15 +131,15 @@ func TestDownloadCut(t *testing.T) {
 		require.NoError(t, os.Remove(dst))
 	}
 
-	before := gate.Sent(isRead)
-	remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ReadFile, Match: testkit.Of(sb), CutAfterBytes: 1 << 19})
+	before := testkit.Count(srv, sandboxtest.ReadFile)
+	remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ReadFile, CutAfterBytes: 1 << 19})
 	err := sb.FS().DownloadFile(ctx, "a", dst, nil)
 	remove()
 	require.Error(t, err)
 	pe, ok := errors.AsType[*fs.PathError](err)
 	require.True(t, ok)
 	assert.Equal(t, "a", pe.Path)
-	assert.Equal(t, before+3, gate.Sent(isRead))
+	assert.Equal(t, before+3, testkit.Count(srv, sandboxtest.ReadFile))
 	assert.Empty(t, testkit.DirNames(t, dir))
 }
 
@@ -147,7 +147,7 @@ func TestDownloadCut(t *testing.T) {
 func TestDownloadCancelled(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	require.NoError(t, sb.FS().WriteFile(t.Context(), "a", make([]byte, 8<<20), 0o644))
 	dir := t.TempDir()
 	dst := filepath.Join(dir, "dst")
@@ -182,7 +182,7 @@ func TestDownloadCancelled(t *testing.T) {
 func TestDownloadDirHostile(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	ctx := t.Context()
 	f := sb.FS()
 	require.NoError(t, f.MkdirAll(ctx, "evil", 0o777))
@@ -205,6 +205,40 @@ func TestDownloadDirHostile(t *testing.T) {
 	testkit.Output(t, sb, "sh", "-c", "truncate -s 10 evil/a; cp evil/a evil/b")
 	assert.ErrorIs(t, sb.FS().DownloadDir(ctx, "evil", dst, &sandbox.DownloadDirOptions{MaxEntries: 2}), sandbox.ErrUnsafeArchive)
 	assert.Equal(t, []string{"dst"}, testkit.DirNames(t, dir))
+}
+
+// TestDownloadDirScripted downloads archives that no tar would create.
+func TestDownloadDirScripted(t *testing.T) {
+	t.Parallel()
+	srv, sb := start(t, nil)
+	ctx := t.Context()
+	dst := filepath.Join(t.TempDir(), "dst")
+	for name, out := range map[string]string{
+		"nothing":       "",
+		"no base64":     "!!!!",
+		"no gzip":       "AAAAAAAAAAAAAAAAAAAA\n",
+		"cut gzip":      "H4sIAAAAAAAAA+3RMQ4CMQwAwfwkP0B2lATec0V6\n",
+		"only the head": "H4sIAAAAAAAA/w==\n",
+	} {
+		srv.HandleCommand("bash", func(_ context.Context, c *sandboxtest.Invocation) int {
+			_, _ = c.Stdout.Write([]byte(out))
+			return 0
+		})
+		err := sb.FS().DownloadDir(ctx, "d", dst, nil)
+		assert.Error(t, err, name)
+	}
+	for _, out := range []string{"", "H4sIAAAAAAAA/w==\n"} { // tar fails before or after it has written
+		srv.HandleCommand("bash", func(_ context.Context, c *sandboxtest.Invocation) int {
+			_, _ = c.Stdout.Write([]byte(out))
+			_, _ = c.Stderr.Write([]byte("bash: line 1: cd: d: Permission denied\n"))
+			return 1
+		})
+		err := sb.FS().DownloadDir(ctx, "d", dst, nil)
+		assert.ErrorIs(t, err, fs.ErrPermission)
+		pathErr, ok := errors.AsType[*fs.PathError](err)
+		require.True(t, ok, "%v", err)
+		assert.Equal(t, "d", pathErr.Path)
+	}
 }
 
 // io.Copy returns the same with WriteTo and with Read, for complete and for truncated files.
@@ -263,8 +297,9 @@ func TestReadFileCopied(t *testing.T) {
 // changed returns a sandbox for which the test changes the responses of the file API.
 func changed(t *testing.T, create *sandbox.CreateOptions, change func(*http.Response)) *sandbox.Sandbox {
 	t.Helper()
+	srv := sandboxtest.New(t, nil)
 	tr := testkit.Transport(t)
-	sb, err := testkit.Client(t, testkit.SharedServer(t), sandbox.ClientOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
 		resp, err := tr.RoundTrip(r)
 		if err == nil && strings.HasSuffix(r.URL.Path, "/fs/read") {
 			change(resp)
@@ -272,7 +307,6 @@ func changed(t *testing.T, create *sandbox.CreateOptions, change func(*http.Resp
 		return resp, err
 	})}}).Create(t.Context(), testkit.Lasting(create))
 	require.NoError(t, err)
-	testkit.DeleteLast(t, sb)
 	return sb
 }
 
@@ -324,7 +358,7 @@ func TestDownloadWithoutLength(t *testing.T) {
 // its own, can be downloaded.
 func TestDownloadKernelFile(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.ShareIsolated(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	if srv.Mode() == sandboxtest.Folder {
 		needs.Missing(t, "namespaces: without them, files outside of the sandbox's folder can't be read")
 	}
@@ -349,12 +383,24 @@ done`}, nil)
 	assert.Less(t, len(got), 4096)
 }
 
+// If a response is compressed although the client did not ask for it, the call fails.
+func TestDownloadCompressed(t *testing.T) {
+	t.Parallel()
+	sb := changed(t, nil, func(resp *http.Response) { resp.Header.Set("Content-Encoding", "gzip") })
+	require.NoError(t, sb.FS().WriteFile(t.Context(), "f", []byte("x"), 0o644))
+	_, err := sb.FS().ReadFile(t.Context(), "f")
+	assert.ErrorContains(t, err, "gzip")
+	dir := t.TempDir()
+	assert.ErrorContains(t, sb.FS().DownloadFile(t.Context(), "f", filepath.Join(dir, "f"), nil), "gzip")
+	assert.Empty(t, testkit.DirNames(t, dir))
+}
+
 // DownloadDir downloads the named directory even if the name means something else to the
 // shell's cd, as "-" does, or any name with CDPATH.
 func TestDownloadDirNames(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Share(t, &sandbox.CreateOptions{Env: sandbox.Env{"CDPATH": "/tmp", "OLDPWD": "/tmp"}})
+	sb := shareIsolated(t, &sandbox.CreateOptions{Env: sandbox.Env{"CDPATH": "/tmp", "OLDPWD": "/tmp"}})
 	names := []string{"data", "-P"}
 	if needs.Slow() {
 		names = append(names, "-", "/tmp/data")

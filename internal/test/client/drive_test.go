@@ -18,7 +18,7 @@ import (
 // differs.
 func TestDriveGetOrCreate(t *testing.T) {
 	t.Parallel()
-	c := testkit.Client(t, testkit.SharedServer(t), sandbox.ClientOptions{})
+	c := testkit.Client(t, newServer(t), sandbox.ClientOptions{})
 	ctx := t.Context()
 	_, err := c.GetDrive(ctx, "data")
 	require.ErrorIs(t, err, sandbox.ErrNotFound)
@@ -55,7 +55,7 @@ func TestDriveGetOrCreate(t *testing.T) {
 
 func TestListDrives(t *testing.T) {
 	t.Parallel()
-	srv := testkit.LightServer(t)
+	srv := newServer(t)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	for _, name := range []string{"logs-b", "data", "logs-a", "logs-d", "logs-c"} {
 		_, err := c.GetOrCreateDrive(t.Context(), name, nil)
@@ -99,7 +99,7 @@ func TestListDrives(t *testing.T) {
 // TestDriveMounts creates, forks and updates sandboxes with mounts of a drive.
 func TestDriveMounts(t *testing.T) {
 	t.Parallel()
-	srv := testkit.LightServer(t)
+	srv := newServer(t)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	ctx := t.Context()
 	drive, err := c.GetOrCreateDrive(ctx, "data", nil)
@@ -199,7 +199,7 @@ func TestDriveMounts(t *testing.T) {
 // Neither creates a sandbox.
 func TestDriveMountsRefused(t *testing.T) {
 	t.Parallel()
-	srv := testkit.LightServer(t)
+	srv := newServer(t)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	ctx := t.Context()
 	west, err := c.GetOrCreateDrive(ctx, "west", &sandbox.DriveOptions{Region: "sfo1"})
@@ -237,4 +237,21 @@ func TestDriveMountsRefused(t *testing.T) {
 			}
 		}
 	}))
+}
+
+// If drives are not enabled for a project, the error says so, even if the API's does not.
+func TestDrivesNotEnabled(t *testing.T) {
+	t.Parallel()
+	srv := newServer(t)
+	c := testkit.Client(t, srv, sandbox.ClientOptions{})
+	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.GetOrCreateDrive, Status: 403, Code: "forbidden", Message: "Not authorized", Times: 1})
+	_, err := c.GetOrCreateDrive(t.Context(), "data", nil)
+	require.ErrorIs(t, err, sandbox.ErrUnauthorized)
+	assert.ErrorContains(t, err, "Not authorized")
+	assert.ErrorContains(t, err, "drives are not enabled for this project")
+
+	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.CreateSandbox, Status: 403, Code: "forbidden", Message: "Not authorized", Times: 1})
+	_, err = c.Create(t.Context(), nil)
+	require.ErrorIs(t, err, sandbox.ErrUnauthorized)
+	assert.NotContains(t, err.Error(), "drives", "the request did not concern drives")
 }

@@ -27,8 +27,10 @@ import (
 // command is started in each session, and when the previous one has ended.
 func TestEnsureCommand(t *testing.T) {
 	t.Parallel()
-	srv, gate, made, _ := testkit.ShareBehind(t, sandbox.ClientOptions{}, nil)
+	srv := newServer(t)
 	clients := []*sandbox.Client{testkit.Client(t, srv, sandbox.ClientOptions{}), testkit.Client(t, srv, sandbox.ClientOptions{})}
+	made, err := clients[0].Create(t.Context(), testkit.Lasting(&sandbox.CreateOptions{Name: "x"}))
+	require.NoError(t, err)
 	callers := 8
 	if !needs.Slow() {
 		callers = 4
@@ -39,7 +41,7 @@ func TestEnsureCommand(t *testing.T) {
 		found := make([]*sandbox.Command, callers)
 		for i := range found {
 			group.Go(func() {
-				sb, err := clients[i%2].Get(t.Context(), made.Name(), nil)
+				sb, err := clients[i%2].Get(t.Context(), "x", nil)
 				if assert.NoError(t, err) {
 					found[i], err = sb.EnsureCommand(t.Context(), "server", "sh", []string{"-c", "echo start >>starts; exec sleep 1000"}, nil)
 					assert.NoError(t, err)
@@ -59,17 +61,17 @@ func TestEnsureCommand(t *testing.T) {
 	first := ensure()
 	again, err := made.EnsureCommand(t.Context(), "server", "sh", []string{"-c", "echo other"}, nil)
 	require.ErrorIs(t, err, sandbox.ErrConflict)
-	assert.ErrorContains(t, err, fmt.Sprintf("%q of %q is already sh with other arguments, command %s", "server", made.Name(), first.ID()))
+	assert.ErrorContains(t, err, `"server" of "x" is already sh with other arguments, command `+first.ID())
 	assert.NotContains(t, err.Error(), "sleep", "arguments may be secret")
 	assert.Equal(t, first.ID(), again.ID())
 	again, err = made.EnsureCommand(t.Context(), "server", "true", nil, nil)
 	require.ErrorIs(t, err, sandbox.ErrConflict)
 	assert.Equal(t, first.ID(), again.ID())
-	before := gate.Sent(nil)
+	before := len(srv.Requests())
 	again, err = made.EnsureCommand(t.Context(), "server", "sh", first.Args(), nil)
 	require.NoError(t, err)
 	assert.Equal(t, first.ID(), again.ID())
-	assert.LessOrEqual(t, gate.Sent(nil)-before, 2, "requests to find the running command")
+	assert.LessOrEqual(t, len(srv.Requests())-before, 2, "requests to find the running command")
 	assert.Equal(t, 1, starts())
 	require.NoError(t, first.Kill(t.Context()))
 	_, err = first.Wait(t.Context())
@@ -102,17 +104,17 @@ func TestEnsureCommandOfAnotherID(t *testing.T) {
 // after many starts.
 func TestEnsureCommandEndsAlways(t *testing.T) {
 	t.Parallel()
-	_, gate, sb, _ := testkit.ShareBehind(t, sandbox.ClientOptions{}, nil)
+	srv, sb := start(t, nil)
 	starts := 20
 	if !needs.Slow() {
 		starts = 9 // one more than 8: the search for the last start looks up 1, 2, 4 and 8
 	}
 	seen := map[string]bool{}
 	for n := 1; n <= starts; n++ {
-		before := gate.Sent(nil)
+		before := len(srv.Requests())
 		cmd, err := sb.EnsureCommand(t.Context(), "server", "true", nil, nil)
 		require.NoError(t, err)
-		assert.LessOrEqual(t, gate.Sent(nil)-before, 16)
+		assert.LessOrEqual(t, len(srv.Requests())-before, 16)
 		assert.False(t, seen[cmd.ID()])
 		assert.True(t, strings.HasSuffix(cmd.ID(), "-"+strconv.Itoa(n)), cmd.ID())
 		seen[cmd.ID()] = true
@@ -132,7 +134,7 @@ func TestEnsureCommandReady(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "python3")
 	port := needs.Port(t)
-	_, sb := testkit.Share(t, &sandbox.CreateOptions{Ports: []int{port}})
+	sb := share(t, &sandbox.CreateOptions{Ports: []int{port}})
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	serve := fmt.Sprintf("sleep 0.3; echo serving; exec python3 -m http.server %d", port)
@@ -182,7 +184,7 @@ func TestEnsureCommandReady(t *testing.T) {
 
 func TestEnsureCommandOptions(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.ShareIsolated(t, nil)
+	sb := shareIsolated(t, nil)
 	done, err := sb.RunCommand(t.Context(), "sh", []string{"-c", `test "$(id -u)" = 0`}, &sandbox.CommandOptions{Sudo: true})
 	require.NoError(t, err)
 	sudo := done.ExitCode == 0
@@ -205,7 +207,7 @@ func TestEnsureCommandNoIDs(t *testing.T) {
 		if ids == sandboxtest.CommandIDsRefused && !needs.Slow() {
 			continue
 		}
-		srv := sandboxtest.New(t, &sandboxtest.Options{CommandIDs: ids, Mode: testkit.LightMode()})
+		srv := sandboxtest.New(t, &sandboxtest.Options{CommandIDs: ids})
 		sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), nil)
 		require.NoError(t, err)
 		_, err = sb.EnsureCommand(t.Context(), "server", "sleep", []string{"1000"}, nil)
@@ -220,7 +222,7 @@ func TestEnsureCommandNoIDs(t *testing.T) {
 			}
 		}
 	}
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	for _, id := range []string{"", "a b", "../x", strings.Repeat("x", 41)} {
 		_, err := sb.EnsureCommand(t.Context(), id, "true", nil, nil)
 		assert.ErrorIs(t, err, sandbox.ErrInvalid, "%q", id)

@@ -217,7 +217,7 @@ func TestBusyBox(t *testing.T) {
 	needs.Programs(t, "busybox")
 	busybox, err := exec.LookPath("busybox")
 	require.NoError(t, err)
-	_, sb := testkit.Share(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bb"}})
+	sb := shareIsolated(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bb"}})
 	ctx, f := t.Context(), sb.FS()
 	program, err := os.ReadFile(busybox)
 	require.NoError(t, err)
@@ -291,7 +291,7 @@ func TestBusyBox(t *testing.T) {
 // TestEnvWithoutSplit: if env has no -S, as in BusyBox, a shell is used instead.
 func TestEnvWithoutSplit(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin", "POSIXLY_CORRECT": "1", "TAR_OPTIONS": "--no-such"}})
+	sb := shareIsolated(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin", "POSIXLY_CORRECT": "1", "TAR_OPTIONS": "--no-such"}})
 	ctx, f := t.Context(), sb.FS()
 	require.NoError(t, f.WriteFile(ctx, "bin/env", []byte(`#!/bin/sh
 [ "$2" != -S ] || { echo 'env: unrecognized option: S' >&2; exit 1; }
@@ -306,7 +306,7 @@ exec /usr/bin/env "$@"
 // TestHelperProgramMissing: a missing helper program is not reported as a missing file.
 func TestHelperProgramMissing(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin"}})
+	sb := shareIsolated(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin"}})
 	ctx, f := t.Context(), sb.FS()
 	require.NoError(t, f.WriteFile(ctx, "bin/env", []byte("#!/bin/sh\nexec /usr/bin/env \"$@\"\n"), 0o755))
 	_, err := f.Lstat(ctx, "bin/env")

@@ -27,7 +27,7 @@ import (
 // that only the file's size shows that data is missing. Reading then returns an error.
 func TestFileIsWholeOrAnError(t *testing.T) {
 	t.Parallel()
-	srv, made := testkit.ShareIsolated(t, nil)
+	srv, made := testkit.Start(t, nil)
 	const size = 1_000_000
 	whole := bytes.Repeat([]byte("0123456789"), size/10)
 	require.NoError(t, made.FS().WriteFile(t.Context(), "f", whole, 0o644))
@@ -116,7 +116,7 @@ func TestFileIsWholeOrAnError(t *testing.T) {
 // truncated length. Reading returns an error.
 func TestAnnouncedLength(t *testing.T) {
 	t.Parallel()
-	srv, made := testkit.Share(t, nil)
+	srv, made := shareServer(t, nil)
 	require.NoError(t, made.FS().WriteFile(t.Context(), "f", bytes.Repeat([]byte("0123456789"), 1000), 0o644))
 	const came = 5000
 	next := testkit.Transport(t)
@@ -179,7 +179,7 @@ func clientWithoutLengths(t *testing.T, srv *sandboxtest.Server, trip func(*http
 func TestFileSizeCosts(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	srv, made := testkit.ShareIsolated(t, nil)
+	srv, made := testkit.Start(t, nil)
 	require.NoError(t, made.FS().WriteFile(t.Context(), "f", []byte("content"), 0o644))
 	var reads, starts atomic.Int64
 	first := make(chan struct{}) // the first byte has been read
@@ -250,7 +250,7 @@ func TestFileSizeCosts(t *testing.T) {
 // a file has shrunk since it was opened, reading it succeeds.
 func TestFileSizeChanges(t *testing.T) {
 	t.Parallel()
-	srv, made := testkit.Share(t, nil)
+	srv, made := shareServer(t, nil)
 	require.NoError(t, made.FS().WriteFile(t.Context(), "f", []byte("one"), 0o644))
 	var grow atomic.Bool
 	client := clientWithoutLengths(t, srv, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {

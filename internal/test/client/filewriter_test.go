@@ -61,14 +61,13 @@ func (b *beforeRequest) arm(do func()) {
 	b.do = do
 }
 
-// startBefore creates a sandbox with a client that uses b.
+// startBefore starts an emulator and creates a sandbox with a client that uses b.
 func startBefore(t *testing.T, b *beforeRequest, create *sandbox.CreateOptions) (*sandboxtest.Server, *sandbox.Sandbox) {
 	t.Helper()
-	srv := testkit.SharedServer(t)
+	srv := sandboxtest.New(t, nil)
 	b.RoundTripper = testkit.Transport(t)
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: b}}).Create(t.Context(), testkit.Lasting(create))
 	require.NoError(t, err)
-	testkit.DeleteLast(t, sb)
 	return srv, sb
 }
 
@@ -120,7 +119,7 @@ func TestAppendKeepsTheFile(t *testing.T) {
 
 	t.Run("credentials are missing for a moment", func(t *testing.T) {
 		t.Parallel()
-		srv := testkit.SharedServer(t)
+		srv := light().use(t)
 		var gone atomic.Bool
 		client, err := sandbox.NewClient(&sandbox.ClientOptions{BaseURL: srv.URL, Credentials: auth.ProviderFunc(func(ctx context.Context) (auth.Credentials, error) {
 			if gone.Swap(false) {
@@ -132,7 +131,7 @@ func TestAppendKeepsTheFile(t *testing.T) {
 		t.Cleanup(client.CloseIdleConnections)
 		sb, err := client.Create(t.Context(), nil)
 		require.NoError(t, err)
-		testkit.DeleteLast(t, sb)
+		deleteLast(t, sb)
 		require.NoError(t, sb.FS().WriteFile(t.Context(), "db.log", old, 0o644))
 		gone.Store(true)
 		require.ErrorIs(t, sb.FS().AppendFile(t.Context(), "db.log", []byte("one more line\n")), fs.ErrNotExist)
@@ -143,7 +142,7 @@ func TestAppendKeepsTheFile(t *testing.T) {
 
 	t.Run("a program prints messages in another language", func(t *testing.T) {
 		t.Parallel()
-		_, sb := testkit.Share(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
+		sb := shareIsolated(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
 		require.NoError(t, sb.FS().WriteFile(t.Context(), "bin/dd", []byte(`#!/bin/sh
 [ "$LC_ALL" = C ] && m='Permission denied' || m='Keine Berechtigung'
 echo "dd: $m" >&2
@@ -164,7 +163,7 @@ exit 1
 // directory does not exist at first.
 func TestAppendConcurrently(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	writers, each := 8, 4
 	if !needs.Slow() {
 		writers, each = 3, 2
@@ -223,7 +222,7 @@ func TestWriterAcrossSessions(t *testing.T) {
 			if name != "a crash" {
 				needs.Long(t, "the row with a crash loses written data")
 			}
-			srv, sb := testkit.Share(t, &sandbox.CreateOptions{Ephemeral: !c.persistent})
+			srv, sb := start(t, &sandbox.CreateOptions{Ephemeral: !c.persistent})
 			if c.persistent { // make a snapshot, from which the sandbox can resume after the crash
 				_, err := sb.Stop(t.Context(), nil)
 				require.NoError(t, err)
@@ -336,7 +335,7 @@ func newLateProxy(t *testing.T, target string, after int64) *lateProxy {
 func TestLateUpload(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	srv := testkit.SharedServer(t)
+	srv := newServer(t)
 	size := 5 << 20
 	if !needs.Slow() {
 		size = 1 << 20
@@ -369,7 +368,6 @@ func TestLateUpload(t *testing.T) {
 				require.NoError(t, err)
 				sb, err := client.Create(t.Context(), nil)
 				require.NoError(t, err)
-				testkit.DeleteLast(t, sb)
 				p.armed.Store(true)
 				deliver := func() { close(p.deliver); <-p.late }
 				if early { // deliver when the whole file is uploaded, before the command that moves it
@@ -396,7 +394,7 @@ func TestWriterLosesResponses(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "it writes 40 MiB; TestJoinRunsTwice also loses a response")
 	needs.GNU(t)
-	srv, sb := testkit.LightStart(t, nil)
+	srv, sb := start(t, nil)
 	data := make([]byte, 8<<20+1<<10) // two pieces, the last one short
 	_, err := rand.Read(data)
 	require.NoError(t, err)
@@ -426,7 +424,7 @@ func TestWriterLosesResponses(t *testing.T) {
 func TestCreateNames(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, gate, sb, _ := testkit.ShareBehind(t, sandbox.ClientOptions{}, nil)
+	srv, sb := testkit.Start(t, nil)
 	f := sb.FS()
 	create := func(name string) error {
 		w, err := f.Create(t.Context(), name, nil)
@@ -436,9 +434,9 @@ func TestCreateNames(t *testing.T) {
 		_, err = io.WriteString(w, name)
 		return errors.Join(err, w.Close())
 	}
-	asked := gate.Sent(nil)
+	asked := len(srv.Requests())
 	require.NoError(t, create("small"))
-	assert.Equal(t, 2, gate.Sent(nil)-asked)
+	assert.Equal(t, 2, len(srv.Requests())-asked)
 
 	require.NoError(t, f.MkdirAll(t.Context(), "a/b", 0o755))
 	require.NoError(t, f.Symlink(t.Context(), "a/b", "l"))
@@ -474,7 +472,7 @@ func TestCreateNames(t *testing.T) {
 // A path that ends with a slash means the same as in package os, or causes an error.
 func TestTrailingSlash(t *testing.T) {
 	t.Parallel()
-	_, gate, sb, _ := testkit.ShareBehind(t, sandbox.ClientOptions{}, nil)
+	srv, sb := start(t, nil)
 	f := sb.FS()
 	require.NoError(t, f.WriteFile(t.Context(), "store/data", []byte("x"), 0o644))
 	require.NoError(t, f.Symlink(t.Context(), "store", "link"))
@@ -486,9 +484,9 @@ func TestTrailingSlash(t *testing.T) {
 	require.NoError(t, f.RemoveAll(t.Context(), "store/data/"))
 	_, err = f.Stat(t.Context(), "store/data")
 	assert.ErrorIs(t, err, fs.ErrNotExist)
-	before := gate.Sent(nil)
+	before := len(srv.Requests())
 	assert.ErrorIs(t, f.RemoveAll(t.Context(), "//"), fs.ErrPermission)
-	assert.Equal(t, before, gate.Sent(nil), "no request, because BusyBox's rm would remove everything")
+	assert.Len(t, srv.Requests(), before, "no request, because BusyBox's rm would remove everything")
 
 	assert.ErrorIs(t, f.WriteFile(t.Context(), "new/", nil, 0o644), syscall.EISDIR)
 	assert.ErrorIs(t, f.AppendFile(t.Context(), "new/", nil), syscall.EISDIR)
@@ -497,7 +495,7 @@ func TestTrailingSlash(t *testing.T) {
 // Renaming a file to another hard link of the same file does nothing, like rename(2).
 func TestRenameHardLinks(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	f := sb.FS()
 	require.NoError(t, f.WriteFile(t.Context(), "one", []byte("x"), 0o644))
 	_, err := sb.RunCommand(t.Context(), "ln", []string{"one", "two"}, nil)
@@ -514,7 +512,7 @@ func TestRenameHardLinks(t *testing.T) {
 // its context. No process stays behind in the sandbox.
 func TestFilesThatArePipes(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	_, err := sb.RunCommand(t.Context(), "mkfifo", []string{"pipe"}, nil)
 	require.NoError(t, err)
 	assert.ErrorIs(t, sb.FS().Truncate(t.Context(), "pipe", 0), syscall.EINVAL)
@@ -540,7 +538,7 @@ func TestFilesThatArePipes(t *testing.T) {
 // file, which may be another one after a resume.
 func TestRelativeAfterResume(t *testing.T) {
 	t.Parallel()
-	srv := testkit.SharedServer(t)
+	srv := sandboxtest.New(t, nil)
 	moved := testkit.Transport(t)
 	var move atomic.Bool
 	client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
@@ -567,7 +565,6 @@ func TestRelativeAfterResume(t *testing.T) {
 		move.Store(false)
 		sb, err := client.Create(t.Context(), nil)
 		require.NoError(t, err)
-		testkit.DeleteLast(t, sb)
 		_, err = sb.Stop(t.Context(), nil)
 		require.NoError(t, err)
 		move.Store(true)

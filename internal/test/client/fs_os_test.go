@@ -197,7 +197,7 @@ var defaultOps = []string{
 func TestFileSystemIsLikeOS(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	localRoot, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
 	localRoot += "/table"

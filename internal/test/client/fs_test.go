@@ -23,7 +23,7 @@ import (
 func TestOperationsMakeOneRequest(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, gate, sb, _ := testkit.ShareBehind(t, sandbox.ClientOptions{}, nil)
+	srv, sb := start(t, nil)
 	ctx := t.Context()
 	f := sb.FS()
 	require.NoError(t, f.WriteFile(ctx, "d/file", []byte("x"), 0o644))
@@ -71,20 +71,20 @@ func TestOperationsMakeOneRequest(t *testing.T) {
 		{"RemoveAll", func() error { return f.RemoveAll(ctx, "d/none") }},
 		{"RemoveAll", func() error { return f.RemoveAll(ctx, "d") }},
 	} {
-		before := gate.Sent(nil)
+		before := len(srv.Requests())
 		require.NoError(t, step.do(), step.name)
-		assert.Equal(t, before+1, gate.Sent(nil), step.name)
+		assert.Len(t, srv.Requests(), before+1, step.name)
 	}
 	require.NoError(t, f.WriteFile(ctx, "file", []byte("x"), 0o644))
-	before := gate.Sent(nil)
+	before := len(srv.Requests())
 	require.NoError(t, drop(f.ReadFile(ctx, "file")))
-	assert.Equal(t, before+2, gate.Sent(nil))
+	assert.Len(t, srv.Requests(), before+2)
 }
 
 // The client's helper programs print English messages, whatever the sandbox's language is.
 func TestErrorsInOtherLanguages(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.LightStart(t, &sandbox.CreateOptions{Env: sandbox.Env{"LC_ALL": "de_DE.UTF-8", "LANGUAGE": "de"}})
+	srv, sb := start(t, &sandbox.CreateOptions{Env: sandbox.Env{"LC_ALL": "de_DE.UTF-8", "LANGUAGE": "de"}})
 	ctx := t.Context()
 	asked := 0
 	german := func(english, other string) sandboxtest.CommandHandler {
@@ -127,10 +127,36 @@ func TestErrorsInOtherLanguages(t *testing.T) {
 	assert.Equal(t, 1, asked)
 }
 
+// TestInvalidProgramOutput: if a helper program prints invalid output, short or long, the call fails.
+func TestInvalidProgramOutput(t *testing.T) {
+	t.Parallel()
+	srv, sb := start(t, nil)
+	ctx := t.Context()
+	outputs := []string{"", "f 644 1 0 0 0 0 0 1 1 1 1 ../evil\x00", "\x00", "nonsense", strings.Repeat("x", 1<<20)}
+	if !needs.Slow() {
+		outputs = outputs[:2] // each makes the client kill a command, which is slow
+	}
+	for _, out := range outputs {
+		resp := func(_ context.Context, inv *sandboxtest.Invocation) int {
+			_, _ = io.WriteString(inv.Stdout, out)
+			return 0
+		}
+		srv.HandleCommand("stat", resp)
+		srv.HandleCommand("find", resp)
+		_, err := sb.FS().Stat(ctx, "x")
+		assert.Error(t, err, "%.20q", out)
+		list, err := sb.FS().ReadDir(ctx, "x")
+		if out != "" {
+			assert.Error(t, err, "%.20q", out)
+		}
+		assert.Empty(t, list)
+	}
+}
+
 // The FileSystem of a Sandbox resumes it. The FileSystem of a Session does not.
 func TestFilesResume(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	ctx := t.Context()
 	require.NoError(t, sb.FS().WriteFile(ctx, "a", []byte("kept"), 0o644))
 	old := sb.CurrentSession()
@@ -151,7 +177,7 @@ func TestFilesResume(t *testing.T) {
 
 func TestPermissionErrors(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.ShareIsolated(t, nil)
+	sb := shareIsolated(t, nil)
 	testkit.NeedBox(t, sb)
 	ctx := t.Context()
 	f := sb.FS()
@@ -178,7 +204,7 @@ func TestPermissionErrors(t *testing.T) {
 func TestChownOwnerOrGroup(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	ctx, f := t.Context(), sb.FS()
 	require.NoError(t, f.WriteFile(ctx, "file", []byte("x"), 0o644))
 	require.NoError(t, f.Symlink(ctx, "file", "link"))

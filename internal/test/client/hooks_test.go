@@ -9,13 +9,11 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 
@@ -39,10 +37,10 @@ func TestHookErrorsAreNotTheAPIs(t *testing.T) {
 			if name == "not found" {
 				needs.Long(t, "the other rows are enough")
 			}
-			gate, c := testkit.Gated(t, testkit.SharedServer(t), sandbox.ClientOptions{})
-			sb, err := c.Create(t.Context(), nil)
+			srv := newServer(t)
+			c := testkit.Client(t, srv, sandbox.ClientOptions{})
+			sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "work"})
 			require.NoError(t, err)
-			testkit.DeleteLast(t, sb)
 			testkit.Output(t, sb, "sh", "-c", "echo chapter > thesis")
 			_, err = sb.Stop(t.Context(), nil)
 			require.NoError(t, err)
@@ -53,11 +51,11 @@ func TestHookErrorsAreNotTheAPIs(t *testing.T) {
 				}
 				return nil
 			}}
-			_, err = c.GetOrCreate(t.Context(), sb.Name(), opts)
+			_, err = c.GetOrCreate(t.Context(), "work", opts)
 			require.ErrorIs(t, err, broken)
-			assert.Zero(t, gate.Sent(func(req *http.Request) bool { return req.Method == http.MethodDelete }))
+			assert.Zero(t, testkit.Count(srv, sandboxtest.DeleteSandbox))
 			// The sandbox is running already, so the next call does not run OnResume.
-			sb, err = c.GetOrCreate(t.Context(), sb.Name(), opts)
+			sb, err = c.GetOrCreate(t.Context(), "work", opts)
 			require.NoError(t, err)
 			assert.EqualValues(t, 1, runs.Load())
 			assert.Equal(t, "chapter\n", testkit.Output(t, sb, "cat", "thesis"))
@@ -69,36 +67,30 @@ func TestHookErrorsAreNotTheAPIs(t *testing.T) {
 // again.
 func TestDeletedDuringOnCreate(t *testing.T) {
 	t.Parallel()
-	srv := testkit.SharedServer(t)
-	other := testkit.Client(t, srv, sandbox.ClientOptions{})
-	gate, c := testkit.Gated(t, srv, sandbox.ClientOptions{})
-	const name = "deleted-during-oncreate"
+	srv := newServer(t)
+	other, c := testkit.Client(t, srv, sandbox.ClientOptions{}), testkit.Client(t, srv, sandbox.ClientOptions{})
 	var runs atomic.Int64
-	sb, err := c.GetOrCreate(t.Context(), name, &sandbox.CreateOptions{OnCreate: func(ctx context.Context, _ *sandbox.Sandbox) error {
+	sb, err := c.GetOrCreate(t.Context(), "work", &sandbox.CreateOptions{OnCreate: func(ctx context.Context, _ *sandbox.Sandbox) error {
 		if runs.Add(1) > 1 {
 			return nil
 		}
-		sb, err := other.Get(ctx, name, nil)
+		sb, err := other.Get(ctx, "work", nil)
 		if err != nil {
 			return err
 		}
 		return sb.Delete(ctx, nil)
 	}})
 	require.NoError(t, err)
-	assert.EqualValues(t, 2, runs.Load())
-	assert.Equal(t, 2, gate.Sent(isCreate))
 	assert.Equal(t, "hello\n", testkit.Output(t, sb, "echo", "hello"))
-}
-
-func isCreate(req *http.Request) bool {
-	return req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/sandboxes")
+	assert.EqualValues(t, 2, runs.Load())
+	assert.Equal(t, 2, testkit.Count(srv, sandboxtest.CreateSandbox))
 }
 
 // TestOnCreateOnce: several callers try to create a sandbox, and some of their requests
 // fail before or after the API has acted. OnCreate runs at most once.
 func TestOnCreateOnce(t *testing.T) {
 	t.Parallel()
-	srv := testkit.LightServer(t)
+	srv := newServer(t)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{MaxRetries: -1})
 	rounds := 12
 	if !needs.Slow() {
@@ -139,9 +131,9 @@ func TestOnCreateOnce(t *testing.T) {
 // starts over, and the log reports the failure.
 func TestOnCreateFails(t *testing.T) {
 	t.Parallel()
-	const name = "oncreate-fails"
+	srv := newServer(t)
 	var log testkit.LockedBuffer
-	c := testkit.Client(t, testkit.SharedServer(t), sandbox.ClientOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	c := testkit.Client(t, srv, sandbox.ClientOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	var runs atomic.Int64
 	opts := &sandbox.CreateOptions{OnCreate: func(context.Context, *sandbox.Sandbox) error {
 		if runs.Add(1) == 1 {
@@ -149,12 +141,12 @@ func TestOnCreateFails(t *testing.T) {
 		}
 		return nil
 	}}
-	_, err := c.GetOrCreate(t.Context(), name, opts)
+	_, err := c.GetOrCreate(t.Context(), "workspace", opts)
 	require.ErrorIs(t, err, io.ErrClosedPipe)
-	_, err = c.Get(t.Context(), name, nil)
+	_, err = c.Get(t.Context(), "workspace", nil)
 	require.ErrorIs(t, err, sandbox.ErrNotFound)
 	assert.Contains(t, log.String(), `level=ERROR msg="sandbox hook: failed"`)
-	_, err = c.GetOrCreate(t.Context(), name, opts)
+	_, err = c.GetOrCreate(t.Context(), "workspace", opts)
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, runs.Load())
 }
@@ -163,18 +155,18 @@ func TestOnCreateFails(t *testing.T) {
 // failing test does.
 func TestOnCreateExits(t *testing.T) {
 	t.Parallel()
-	const name = "oncreate-exits"
-	c := testkit.Client(t, testkit.SharedServer(t), sandbox.ClientOptions{})
+	srv := newServer(t)
+	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
-		_, _ = c.Create(t.Context(), &sandbox.CreateOptions{Name: name, OnCreate: func(context.Context, *sandbox.Sandbox) error {
+		_, _ = c.Create(t.Context(), &sandbox.CreateOptions{Name: "work", OnCreate: func(context.Context, *sandbox.Sandbox) error {
 			runtime.Goexit()
 			return nil
 		}})
 	}()
 	<-left
-	_, err := c.Get(t.Context(), name, nil)
+	_, err := c.Get(t.Context(), "work", nil)
 	assert.ErrorIs(t, err, sandbox.ErrNotFound)
 }
 
@@ -182,20 +174,15 @@ func TestOnCreateExits(t *testing.T) {
 // The call returns this error, also if it has retried before.
 func TestOnCreateEndsItsCall(t *testing.T) {
 	t.Parallel()
-	gate, c := testkit.Gated(t, testkit.SharedServer(t), sandbox.ClientOptions{})
-	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
-		if isCreate(req) && gate.Sent(isCreate) == 1 {
-			return canned.JSON(409, `{"error":{"code":"conflict","message":"busy"}}`), nil
-		}
-		return next.RoundTrip(req)
-	})
+	srv := newServer(t)
+	c := testkit.Client(t, srv, sandbox.ClientOptions{})
+	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.CreateSandbox, Times: 1, Status: http.StatusConflict})
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := c.GetOrCreate(ctx, "oncreate-ends-its-call", &sandbox.CreateOptions{OnCreate: func(context.Context, *sandbox.Sandbox) error {
+	_, err := c.GetOrCreate(ctx, "workspace", &sandbox.CreateOptions{OnCreate: func(context.Context, *sandbox.Sandbox) error {
 		cancel()
 		return io.ErrClosedPipe
 	}})
 	assert.ErrorIs(t, err, io.ErrClosedPipe)
-	assert.Equal(t, 2, gate.Sent(isCreate))
 }
 
 // TestHookWithAnotherHandle: a hook uses another client to get a second handle of its
@@ -215,7 +202,7 @@ func TestHookWithAnotherHandle(t *testing.T) {
 		_, err = again.RunCommand(ctx, "true", nil, nil)
 		return err
 	}
-	srv, sb := testkit.Share(t, &sandbox.CreateOptions{OnResume: hook})
+	srv, sb := shareServer(t, &sandbox.CreateOptions{OnResume: hook})
 	c = testkit.Client(t, srv, sandbox.ClientOptions{})
 	testkit.StopElsewhere(t, srv, sb)
 	testkit.Output(t, sb, "true")
@@ -230,7 +217,7 @@ func TestHookStartsServers(t *testing.T) {
 	var out testkit.LockedBuffer
 	var server *sandbox.Command
 	var cmd *sandbox.Cmd
-	srv, sb := testkit.Share(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
+	srv, sb := shareServer(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
 		var err error
 		server, err = sb.StartCommand(ctx, "sh", []string{"-c", "while [ ! -e say ]; do sleep 0.1; done; echo served; sleep 1000"}, &sandbox.StartOptions{Stdout: &out, KillOnCancel: true})
 		if err != nil {
@@ -256,7 +243,7 @@ func TestCallsWaitForHook(t *testing.T) {
 	t.Parallel()
 	inHook, release := make(chan struct{}), make(chan struct{})
 	var runs atomic.Int64
-	srv, gate, sb, _ := testkit.ShareBehind(t, sandbox.ClientOptions{}, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
+	srv, sb := start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
 		if runs.Add(1) > 1 {
 			return nil
 		}
@@ -279,10 +266,10 @@ func TestCallsWaitForHook(t *testing.T) {
 	}
 	go call()
 	<-inHook
-	before := gate.Sent(testkit.IsRun)
+	before := testkit.Count(srv, sandboxtest.RunCommand)
 	go call()
 	testkit.Linger(50 * time.Millisecond) // a call that does not wait would start its command now
-	assert.Equal(t, before, gate.Sent(testkit.IsRun))
+	assert.Equal(t, before, testkit.Count(srv, sandboxtest.RunCommand))
 	close(release)
 	assert.Equal(t, "warm\n", <-results)
 	assert.Equal(t, "warm\n", <-results)
@@ -293,7 +280,7 @@ func TestCallsWaitForHook(t *testing.T) {
 // options have no hooks.
 func TestClientHooks(t *testing.T) {
 	t.Parallel()
-	srv := testkit.SharedServer(t)
+	srv := newServer(t)
 	var created, resumed, own atomic.Int64
 	c := testkit.Client(t, srv, sandbox.ClientOptions{Hooks: func(sb sandbox.Info) (onCreate, onResume sandbox.Hook) {
 		if sb.Tags["kind"] != "preview" {
@@ -303,7 +290,7 @@ func TestClientHooks(t *testing.T) {
 			func(context.Context, *sandbox.Sandbox) error { resumed.Add(1); return nil }
 	}})
 	for _, kind := range []string{"preview", "other"} {
-		made, err := c.GetOrCreate(t.Context(), "hooks-of-"+kind, &sandbox.CreateOptions{Tags: map[string]string{"kind": kind}})
+		made, err := c.GetOrCreate(t.Context(), kind, &sandbox.CreateOptions{Tags: map[string]string{"kind": kind}})
 		require.NoError(t, err)
 		_, err = made.Stop(t.Context(), nil)
 		require.NoError(t, err)
@@ -317,11 +304,11 @@ func TestClientHooks(t *testing.T) {
 	assert.EqualValues(t, 1, created.Load())
 	assert.EqualValues(t, 1, resumed.Load())
 
-	sb, err := c.Get(t.Context(), "hooks-of-preview", nil)
+	sb, err := c.Get(t.Context(), "preview", nil)
 	require.NoError(t, err)
 	_, err = sb.Stop(t.Context(), nil)
 	require.NoError(t, err)
-	_, err = c.Get(t.Context(), "hooks-of-preview", &sandbox.GetOptions{OnResume: func(context.Context, *sandbox.Sandbox) error { own.Add(1); return nil }})
+	_, err = c.Get(t.Context(), "preview", &sandbox.GetOptions{OnResume: func(context.Context, *sandbox.Sandbox) error { own.Add(1); return nil }})
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, own.Load())
 	assert.EqualValues(t, 1, resumed.Load())
@@ -335,7 +322,7 @@ func TestHookOutlivesItsSession(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		runs := 0
 		var direct *sandbox.Sandbox
-		srv, _, sb, direct := testkit.ShareBehind(t, sandbox.ClientOptions{}, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
+		srv, _, sb, direct := behind(t, sandbox.ClientOptions{}, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
 			if runs++; runs > 1 {
 				return nil
 			}
@@ -366,7 +353,7 @@ func TestHookOutlivesItsSession(t *testing.T) {
 // client's tag, the call fails before its first request.
 func TestOnCreateNeedsATag(t *testing.T) {
 	t.Parallel()
-	srv := testkit.LightServer(t)
+	srv := newServer(t)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	onCreate := func(context.Context, *sandbox.Sandbox) error { return nil }
 	for _, tags := range []map[string]string{
@@ -393,7 +380,7 @@ func TestOnCreateNeedsATag(t *testing.T) {
 // another one wait. If OnCreate fails, one of them runs it again.
 func TestOnCreateAwaited(t *testing.T) {
 	t.Parallel()
-	srv := testkit.SharedServer(t)
+	srv := newServer(t)
 	a, b := testkit.Client(t, srv, sandbox.ClientOptions{}), testkit.Client(t, srv, sandbox.ClientOptions{})
 	inside, release := make(chan struct{}, 10), make(chan struct{})
 	var runs atomic.Int64
@@ -411,7 +398,7 @@ func TestOnCreateAwaited(t *testing.T) {
 	var failed atomic.Int64
 	enter := func(c *sandbox.Client) {
 		group.Go(func() {
-			sb, err := c.GetOrCreate(t.Context(), "oncreate-awaited", opts)
+			sb, err := c.GetOrCreate(t.Context(), "conv", opts)
 			if errors.Is(err, broken) {
 				failed.Add(1)
 				return
@@ -445,23 +432,23 @@ func TestOnCreateAwaited(t *testing.T) {
 // own.
 func TestHooksCost(t *testing.T) {
 	t.Parallel()
-	gate, c := testkit.Gated(t, testkit.SharedServer(t), sandbox.ClientOptions{})
+	srv := sandboxtest.New(t, nil)
+	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	runs := 0
 	hook := func(context.Context, *sandbox.Sandbox) error { runs++; return nil }
 	opts := &sandbox.CreateOptions{OnCreate: hook, OnResume: hook, Tags: map[string]string{"a": "b"}}
-	sb, err := c.GetOrCreate(t.Context(), "cost-of-hooks", opts)
+	sb, err := c.GetOrCreate(t.Context(), "x", opts)
 	require.NoError(t, err)
-	testkit.DeleteLast(t, sb)
 	assert.Equal(t, 1, runs)
-	assert.Equal(t, 4, gate.Sent(nil), "get the sandbox, create it, get its tags, remove one")
-	assert.Zero(t, gate.Sent(testkit.IsRun))
+	assert.Len(t, srv.Requests(), 4, "get the sandbox, create it, get its tags, remove one")
+	assert.Zero(t, testkit.Count(srv, sandboxtest.RunCommand))
 	_, err = sb.Stop(t.Context(), nil)
 	require.NoError(t, err)
-	before := gate.Sent(nil)
-	sb, err = c.GetOrCreate(t.Context(), "cost-of-hooks", opts)
+	before := len(srv.Requests())
+	sb, err = c.GetOrCreate(t.Context(), "x", opts)
 	require.NoError(t, err)
 	assert.Equal(t, 2, runs)
-	assert.Equal(t, 1, gate.Sent(nil)-before)
+	assert.Equal(t, 1, len(srv.Requests())-before)
 	assert.Empty(t, testkit.Output(t, sb, "sh", "-c", `ls -A; { ls -A "$HOME"; ls -A /tmp; } | grep -i sandbox; true`))
 }
 
@@ -469,16 +456,16 @@ func TestHooksCost(t *testing.T) {
 // the client keeps its own tag until OnCreate has returned, so that other calls wait.
 func TestOnCreateKeepsItsTag(t *testing.T) {
 	t.Parallel()
-	srv := testkit.SharedServer(t)
+	srv := newServer(t)
 	c, other := testkit.Client(t, srv, sandbox.ClientOptions{}), testkit.Client(t, srv, sandbox.ClientOptions{})
 	var done atomic.Bool
 	waiting := make(chan error, 1)
-	sb, err := c.GetOrCreate(t.Context(), "oncreate-keeps-its-tag", &sandbox.CreateOptions{Tags: map[string]string{"a": "b"}, OnCreate: func(ctx context.Context, sb *sandbox.Sandbox) error {
+	sb, err := c.GetOrCreate(t.Context(), "x", &sandbox.CreateOptions{Tags: map[string]string{"a": "b"}, OnCreate: func(ctx context.Context, sb *sandbox.Sandbox) error {
 		if err := sb.Update(ctx, &sandbox.UpdateOptions{Tags: map[string]string{"c": "d"}}); err != nil {
 			return err
 		}
 		go func() {
-			_, err := other.GetOrCreate(t.Context(), "oncreate-keeps-its-tag", &sandbox.CreateOptions{OnCreate: func(context.Context, *sandbox.Sandbox) error {
+			_, err := other.GetOrCreate(t.Context(), "x", &sandbox.CreateOptions{OnCreate: func(context.Context, *sandbox.Sandbox) error {
 				return errors.New("OnCreate runs twice")
 			}})
 			if !done.Load() {

@@ -31,7 +31,7 @@ exit "${PIPESTATUS[0]}"
 // arrive, the error names the changed ones, and tar's padding gets into no file.
 func TestDownloadDirInUse(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.ShareIsolated(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
+	sb := shareIsolated(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
 	testkit.NeedBox(t, sb) // tar is found in /vercel/bin
 	ctx, f := t.Context(), sb.FS()
 	require.NoError(t, f.WriteFile(ctx, "/vercel/bin/tar", []byte(tarMeanwhile), 0o755))
@@ -87,7 +87,7 @@ func TestDownloadDirInUse(t *testing.T) {
 // then truncates the downloaded file. It does not touch files that tar has not sent.
 func TestDownloadDirTruncatesOnlyItsFiles(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.ShareIsolated(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
+	sb := shareIsolated(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin"}})
 	testkit.NeedBox(t, sb) // tar is found in /vercel/bin
 	ctx, f := t.Context(), sb.FS()
 	require.NoError(t, f.WriteFile(ctx, "/vercel/bin/tar", []byte(`#!/bin/sh
@@ -178,7 +178,7 @@ func TestReadsOfDirectoryInUse(t *testing.T) {
 	}
 	for i, churn := range churns {
 		t.Run(strconv.Itoa(i), func(t *testing.T) {
-			_, sb := testkit.Share(t, nil)
+			sb := share(t, nil)
 			ctx, f := t.Context(), sb.FS()
 			testkit.Output(t, sb, "sh", "-c", fmt.Sprintf(`mkdir -p d/keepdir && cd d && for i in $(seq %d); do echo $i > keep$i; done; echo x > log`, kept))
 			require.NoError(t, f.WriteFile(ctx, "d/keep0", []byte(content), 0o644))

@@ -32,7 +32,7 @@ func TestIOFS(t *testing.T) {
 	needs.GNU(t)
 	needs.Long(t, "it runs 20,000 programs")
 	const count, dirs = 2000, 20
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	ctx := t.Context()
 	var files []sandbox.File
 	var expected []string
@@ -71,7 +71,7 @@ func TestIOFS(t *testing.T) {
 func TestIOFSUses(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	ctx := t.Context()
 	require.NoError(t, sb.WriteFiles(ctx, []sandbox.File{
 		{Path: "site/index.html", Content: []byte("<h1>home</h1>")},
@@ -156,10 +156,10 @@ func TestIOFSUses(t *testing.T) {
 func TestIOFSRanges(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	var received, requests atomic.Int64
+	srv, _ := start(t, nil)
+	var received atomic.Int64
 	base := testkit.Transport(t)
-	client := testkit.Client(t, testkit.SharedServer(t), sandbox.ClientOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
-		requests.Add(1)
+	client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
 		resp, err := base.RoundTrip(r)
 		if err == nil {
 			resp.Body = countedBody{resp.Body, &received}
@@ -169,12 +169,11 @@ func TestIOFSRanges(t *testing.T) {
 	ctx := t.Context()
 	sb, err := client.Create(ctx, testkit.Lasting(nil))
 	require.NoError(t, err)
-	testkit.DeleteLast(t, sb)
 	testkit.Output(t, sb, "sh", "-c", "truncate -s 800M video.mp4; printf last >>video.mp4")
 	files := httptest.NewServer(http.FileServerFS(sb.FS().IOFS(ctx, ".")))
 	defer files.Close()
 	for rng, want := range map[string]string{"bytes=-4": "last", "bytes=400000000-400000009": strings.Repeat("\x00", 10)} {
-		sent, before := requests.Load(), received.Load()
+		requests, before := len(srv.Requests()), received.Load()
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, files.URL+"/video.mp4", nil)
 		require.NoError(t, err)
 		req.Header.Set("Range", rng)
@@ -184,7 +183,7 @@ func TestIOFSRanges(t *testing.T) {
 		require.NoError(t, errors.Join(err, resp.Body.Close()))
 		assert.Equal(t, 206, resp.StatusCode)
 		assert.Equal(t, want, string(got))
-		assert.LessOrEqual(t, requests.Load()-sent, int64(2))
+		assert.LessOrEqual(t, len(srv.Requests())-requests, 2)
 		assert.Less(t, received.Load()-before, int64(1<<20))
 	}
 
@@ -243,7 +242,7 @@ func (b countedBody) Read(p []byte) (int, error) {
 func TestIOFSErrors(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	ctx := t.Context()
 	require.NoError(t, sb.FS().WriteFile(ctx, "d/file", []byte("x"), 0o644))
 	fsys := sb.FS().IOFS(ctx, "d")

@@ -32,7 +32,7 @@ func awaitExtension(t *testing.T, client *sandbox.Client, sb *sandbox.Sandbox, m
 // margin, where the delay of a response would decide.
 func TestKeepAlive(t *testing.T) {
 	t.Parallel()
-	srv := testkit.LightServer(t)
+	srv := newServer(t)
 	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Timeout: 4*time.Minute + 30*time.Second})
 	require.NoError(t, err)
@@ -76,15 +76,16 @@ func TestKeepAlive(t *testing.T) {
 
 func TestKeepAliveEndsWithAnError(t *testing.T) {
 	t.Parallel()
+	srv := newServer(t)
 	var log testkit.LockedBuffer
-	sb, err := testkit.Client(t, testkit.SharedServer(t), sandbox.ClientOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))}).Create(t.Context(), &sandbox.CreateOptions{Name: "kept-alive", Timeout: 90 * time.Minute})
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))}).Create(t.Context(), &sandbox.CreateOptions{Name: "kept", Timeout: 90 * time.Minute})
 	require.NoError(t, err)
 	expires := sb.ExpiresAt()
 	ended := make(chan error, 1)
 	go func() { ended <- sb.KeepAlive(t.Context(), &sandbox.KeepAliveOptions{Margin: 2 * time.Hour}) }()
 	require.Eventually(t, func() bool { return sb.ExpiresAt().After(expires) }, testkit.Patience, time.Millisecond)
 	require.Eventually(t, func() bool {
-		return strings.Contains(log.String(), `level=INFO msg="sandbox session extended" sandbox=kept-alive `)
+		return strings.Contains(log.String(), `level=INFO msg="sandbox session extended" sandbox=kept `)
 	}, testkit.Patience, time.Millisecond, "%s", &log)
 
 	assert.ErrorIs(t, sb.KeepAlive(t.Context(), &sandbox.KeepAliveOptions{Margin: -1}), sandbox.ErrInvalid)
@@ -99,7 +100,7 @@ func TestKeepAliveEndsWithAnError(t *testing.T) {
 func TestNoMoreTime(t *testing.T) {
 	t.Parallel()
 	const plan = 24 * time.Hour
-	srv := testkit.LightServer(t)
+	srv := newServer(t)
 	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Timeout: 23*time.Hour + 50*time.Minute})
 	require.NoError(t, err)
@@ -135,23 +136,25 @@ func TestNoMoreTime(t *testing.T) {
 // and makes no request otherwise.
 func TestEnsureTimeLeft(t *testing.T) {
 	t.Parallel()
-	srv, gate, sb, _ := testkit.ShareBehind(t, sandbox.ClientOptions{}, &sandbox.CreateOptions{Timeout: 10 * time.Minute})
+	srv := newServer(t)
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Create(t.Context(), &sandbox.CreateOptions{Timeout: 10 * time.Minute})
+	require.NoError(t, err)
 	left := func() float64 { return sb.CurrentSession().TimeLeft().Minutes() }
-	before := gate.Sent(nil)
+	before := len(srv.Requests())
 	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 0, 0))
 	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 5*time.Minute, time.Hour))
-	assert.Equal(t, before, gate.Sent(nil))
+	assert.Len(t, srv.Requests(), before)
 	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 20*time.Minute, 40*time.Minute))
 	assert.InDelta(t, 40, left(), 2)
-	assert.Equal(t, before+1, gate.Sent(nil))
-	remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ExtendTimeout, Match: testkit.Of(sb), Status: http.StatusServiceUnavailable, Times: 100})
+	assert.Len(t, srv.Requests(), before+1)
+	remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.ExtendTimeout, Status: http.StatusServiceUnavailable, Times: 100})
 	require.NoError(t, sb.EnsureTimeLeft(t.Context(), time.Hour, 0))
 	remove()
 	assert.ErrorIs(t, sb.EnsureTimeLeft(t.Context(), -1, 0), sandbox.ErrInvalid)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	assert.ErrorIs(t, sb.EnsureTimeLeft(ctx, 2*time.Hour, 0), context.Canceled)
-	_, err := sb.Stop(t.Context(), nil)
+	_, err = sb.Stop(t.Context(), nil)
 	require.NoError(t, err)
 	require.NoError(t, sb.EnsureTimeLeft(t.Context(), 2*time.Hour, 0), "EnsureTimeLeft ignores a stopped session")
 }
@@ -163,7 +166,7 @@ func TestTimeLeft(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			// The Date of a response has no fractions of a second, so start within a second.
-			srv := sandboxtest.New(t, &sandboxtest.Options{Mode: testkit.LightMode(), Start: time.Now().Add(ahead).Truncate(time.Second).Add(800 * time.Millisecond)})
+			srv := sandboxtest.New(t, &sandboxtest.Options{Start: time.Now().Add(ahead).Truncate(time.Second).Add(800 * time.Millisecond)})
 			sb, err := srv.Client().Create(t.Context(), &sandbox.CreateOptions{Timeout: 10 * time.Minute})
 			require.NoError(t, err)
 			cur := sb.CurrentSession()

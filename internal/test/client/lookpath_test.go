@@ -19,10 +19,10 @@ import (
 // sandbox's PATH, and makes at most one request.
 func TestLookPath(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.ShareIsolated(t, nil)
+	srv, sb := testkit.Start(t, nil)
 	ctx := t.Context()
-	_, gate, own, _ := testkit.BehindOn(t, srv, sandbox.ClientOptions{}, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/nowhere:/tmp/own:/tmp/own/a b:/usr/bin:/bin"}})
-	testkit.DeleteLast(t, own)
+	own, err := srv.Client().Create(ctx, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/nowhere:/tmp/own:/tmp/own/a b:/usr/bin:/bin"}})
+	require.NoError(t, err)
 	require.NoError(t, own.WriteFiles(ctx, []sandbox.File{
 		{Path: "/tmp/own/tool", Content: []byte("#!/bin/sh\n"), Mode: new(fs.FileMode(0o755))},
 		{Path: "/tmp/own/data", Content: []byte("x")},
@@ -32,13 +32,13 @@ func TestLookPath(t *testing.T) {
 		"tool": "/tmp/own/tool", "to*ol": "/tmp/own/a b/to*ol", "/tmp/own/tool": "/tmp/own/tool", "data": "", "/tmp/own/data": "", "/tmp/own": "",
 		"no-such": "", "/no/such": "", "": "",
 	} {
-		before := gate.Sent(nil)
+		before := len(srv.Requests())
 		got, err := own.LookPath(ctx, name)
 		if srv.Mode() == sandboxtest.Folder && want != "" {
 			got = got[max(0, strings.Index(got, "/tmp/own")):] // in folder mode, the path begins with a folder of this machine
 		}
 		assert.Equal(t, want, got, name)
-		assert.LessOrEqual(t, gate.Sent(nil)-before, 1, name)
+		assert.LessOrEqual(t, len(srv.Requests())-before, 1, name)
 		if want != "" {
 			assert.NoError(t, err, name)
 			continue
@@ -50,7 +50,7 @@ func TestLookPath(t *testing.T) {
 			assert.ErrorIs(t, err, exec.ErrNotFound, name)
 		}
 	}
-	_, err := sb.LookPath(ctx, "to\x00ol")
+	_, err = sb.LookPath(ctx, "to\x00ol")
 	assert.ErrorIs(t, err, sandbox.ErrInvalid)
 	_, err = sb.Stop(ctx, nil)
 	require.NoError(t, err)
@@ -72,7 +72,7 @@ func TestLookPath(t *testing.T) {
 // further request.
 func TestCommandDone(t *testing.T) {
 	t.Parallel()
-	_, gate, sb, _ := testkit.ShareBehind(t, sandbox.ClientOptions{}, nil)
+	srv, sb := start(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cmd, err := sb.StartCommand(ctx, "sh", []string{"-c", "read x; exit 3"}, &sandbox.StartOptions{AttachStdin: true})
 	require.NoError(t, err)
@@ -90,9 +90,9 @@ func TestCommandDone(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, in.Close())
 	<-done
-	before := gate.Sent(nil)
+	before := len(srv.Requests())
 	res, err := cmd.Wait(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 3, res.ExitCode)
-	assert.Equal(t, before, gate.Sent(nil), "Wait knows the result already")
+	assert.Len(t, srv.Requests(), before, "Wait knows the result already")
 }

@@ -26,7 +26,7 @@ import (
 // TestMessages: an error about a caller's mistake names the value and says what to do.
 func TestMessages(t *testing.T) {
 	t.Parallel()
-	srv := testkit.LightServer(t)
+	srv := sandboxtest.New(t, nil)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	sb, err := c.Create(t.Context(), testkit.Lasting(&sandbox.CreateOptions{Name: "box", Ports: []int{3000, 4000}}))
 	require.NoError(t, err)
@@ -234,7 +234,7 @@ func TestSnapshotGone(t *testing.T) {
 // then, but a command of an existing user may also exit with this code.
 func TestAsUserUnknown(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.ShareIsolated(t, nil)
+	sb := shareIsolated(t, nil)
 	done, err := sb.RunCommand(t.Context(), "sudo", []string{"-n", "true"}, nil)
 	if err != nil || done.ExitCode != 0 {
 		needs.Other(t, "the sandbox's user may not use sudo here")

@@ -93,7 +93,7 @@ func (o *outline) String() string {
 // repeated ones name their cause.
 func TestObserverTree(t *testing.T) {
 	t.Parallel()
-	srv := testkit.SharedServer(t)
+	srv := newServer(t)
 	var seen outline
 	var log testkit.LockedBuffer
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{
@@ -101,16 +101,13 @@ func TestObserverTree(t *testing.T) {
 		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelInfo})),
 	}).Create(t.Context(), testkit.Lasting(&sandbox.CreateOptions{Name: "observed"}))
 	require.NoError(t, err)
-	testkit.DeleteLast(t, sb)
 	_, err = sb.Stop(t.Context(), nil)
 	require.NoError(t, err)
 	seen.roots = nil
 
-	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.GetSandbox, Match: testkit.Of(sb), Times: 1, Status: http.StatusServiceUnavailable, Message: "come back later"})
-	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, Match: func(req *http.Request) bool {
-		return testkit.Of(sb)(req) && sb.CurrentSession().Info().Status == sandbox.StatusRunning
-	}, Times: 1, CutAfterBytes: 1500})
-	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.CommandLogs, Match: testkit.Of(sb), Times: 1, CutAfterBytes: 2500})
+	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.GetSandbox, Times: 1, Status: http.StatusServiceUnavailable, Message: "come back later"})
+	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, Match: func(*http.Request) bool { return sb.CurrentSession().Info().Status == sandbox.StatusRunning }, Times: 1, CutAfterBytes: 1500})
+	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.CommandLogs, Times: 1, CutAfterBytes: 2500})
 	done, err := sb.RunCommand(t.Context(), "sh", []string{"-c", "for i in $(seq 100); do echo a line of output, number $i; done; exit 3", "secret-argument"}, nil)
 	require.NoError(t, err)
 	require.Equal(t, 3, done.ExitCode)
@@ -170,9 +167,9 @@ func without(lines []string, text string) (left []string) {
 func TestObserverKinds(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	const name = "kinds-of-events"
+	srv := newServer(t)
 	events := &testkit.Events{}
-	gate, client := testkit.Gated(t, testkit.SharedServer(t), sandbox.ClientOptions{Observer: events, RetryWait: time.Millisecond})
+	client := testkit.Client(t, srv, sandbox.ClientOptions{Observer: events, RetryWait: time.Millisecond})
 	hook := func(ctx context.Context, sb *sandbox.Sandbox) error {
 		_, err := sb.RunCommand(ctx, "true", nil, nil)
 		return err
@@ -183,11 +180,11 @@ func TestObserverKinds(t *testing.T) {
 		list := events.Ended(kind)
 		require.NotEmpty(t, list, kind)
 		e := list[len(list)-1]
-		assert.Equal(t, name, e.Sandbox, "%v", e)
+		assert.Equal(t, "box", e.Sandbox, "%v", e)
 		assert.NotZero(t, e.Start)
 		return e
 	}
-	sb, err := client.GetOrCreate(ctx, name, testkit.Lasting(&sandbox.CreateOptions{OnCreate: hook, OnResume: hook}))
+	sb, err := client.GetOrCreate(ctx, "box", testkit.Lasting(&sandbox.CreateOptions{OnCreate: hook, OnResume: hook}))
 	require.NoError(t, err)
 	assert.Equal(t, "OnCreate", last("hook").Operation)
 
@@ -232,7 +229,7 @@ func TestObserverKinds(t *testing.T) {
 	assert.Equal(t, []any{"asked", "ok", "OnResume"}, []any{last("resume").Cause, last("resume").Outcome, last("hook").Operation})
 	assert.Len(t, events.Ended("hook"), before+1)
 	require.NoError(t, sb.Close())
-	_, err = client.Get(ctx, name, nil)
+	_, err = client.Get(ctx, "box", nil)
 	require.NoError(t, err)
 	assert.Equal(t, "get", last("resume").Cause)
 	assert.Len(t, events.Ended("resume"), 2)
@@ -243,13 +240,13 @@ func TestObserverKinds(t *testing.T) {
 	assert.Equal(t, []any{"nowhere", "not_found", 404}, []any{ops[len(ops)-1].Sandbox, ops[len(ops)-1].Outcome, ops[len(ops)-1].Status})
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
-	_, err = client.Get(gone, name, nil)
+	_, err = client.Get(gone, "box", nil)
 	require.Error(t, err)
 	ops = events.Ended("operation")
 	assert.Equal(t, "canceled", ops[len(ops)-1].Outcome)
 
 	require.Eventually(t, func() bool { return events.Open() == 0 }, testkit.Patience, time.Millisecond)
-	assert.Equal(t, gate.Sent(nil), len(events.Ended("request")), "each request has an event")
+	assert.Len(t, srv.Requests(), len(events.Ended("request")), "each request has an event")
 }
 
 // noOp is an observer that ignores all events.

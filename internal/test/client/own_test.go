@@ -25,7 +25,7 @@ exec /usr/bin/env "$@"
 // exact output and exit code, even if env has no -S.
 func TestOwnRun(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.ShareIsolated(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin", "HOSTILE": "1", "BASH_FUNC_echo%%": "() { :; }"}})
+	sb := shareIsolated(t, &sandbox.CreateOptions{Env: sandbox.Env{"PATH": "/vercel/bin:/usr/local/bin:/usr/bin:/bin", "HOSTILE": "1", "BASH_FUNC_echo%%": "() { :; }"}})
 	testkit.NeedBox(t, sb) // the test replaces env in /vercel/bin
 	ctx := t.Context()
 	long := strings.Repeat("error\n", 5000)

@@ -39,7 +39,7 @@ s.serve_forever()
 // A server starts to listen on one port after two seconds. Nothing listens on another port.
 func TestWaitForPort(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, &sandbox.CreateOptions{Ports: []int{38517, 38518}})
+	sb := share(t, &sandbox.CreateOptions{Ports: []int{38517, 38518}})
 	began := time.Now()
 	server, err := sb.StartCommand(t.Context(), "python3", []string{"-c", devServer, "38517"}, nil)
 	require.NoError(t, err)
@@ -150,7 +150,7 @@ func TestWaitForPortBacksOff(t *testing.T) {
 
 func TestWaitForLog(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", `printf 'par'; echo error >&2; sleep .1; printf 'tial\r\nready at 1234'; sleep .1; printf '5\nmore'; exit 3`}, nil)
 	require.NoError(t, err)
 	for pattern, want := range map[string]string{"ready at": "ready at 12345", "^partial$": "partial", "err": "error", "^more": "more"} {

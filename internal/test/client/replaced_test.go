@@ -24,12 +24,11 @@ func TestReplacedIsSpared(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := t.Context()
-			srv, old := testkit.Share(t, nil)
+			srv, old := start(t, nil)
 			client := testkit.Client(t, srv, sandbox.ClientOptions{})
 			require.NoError(t, client.Delete(ctx, old.Name(), nil))
 			theirs, err := client.Create(ctx, &sandbox.CreateOptions{Name: old.Name(), Tags: map[string]string{"by": "somebody else"}})
 			require.NoError(t, err)
-			testkit.DeleteLast(t, theirs)
 
 			require.ErrorIs(t, act(ctx, old), sandbox.ErrDeleted)
 			require.NoError(t, theirs.Refresh(ctx))

@@ -27,14 +27,16 @@ import (
 func TestSharedResume(t *testing.T) {
 	t.Parallel()
 	var hooks atomic.Int64
-	_, gate, sb, other := testkit.ShareBehind(t, sandbox.ClientOptions{}, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
+	srv, sb := start(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, sb *sandbox.Sandbox) error {
 		hooks.Add(1)
 		_, err := sb.RunCommand(ctx, "touch", []string{"resumed"}, nil)
 		return err
 	}})
-	_, err := other.Stop(t.Context(), nil)
+	other, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Get(t.Context(), sb.Name(), nil)
 	require.NoError(t, err)
-	resumes := func(req *http.Request) bool { return req.URL.Query().Get("resume") == "true" }
+	_, err = other.Stop(t.Context(), nil)
+	require.NoError(t, err)
+	before := testkit.Count(srv, sandboxtest.GetSandbox)
 
 	callers := 200
 	if !needs.Slow() {
@@ -58,7 +60,7 @@ func TestSharedResume(t *testing.T) {
 	group.Wait()
 	require.NoError(t, errors.Join(errs...))
 	assert.EqualValues(t, 1, hooks.Load(), "runs of OnResume")
-	assert.Equal(t, 1, gate.Sent(resumes), "resumes")
+	assert.Equal(t, 1, testkit.Count(srv, sandboxtest.GetSandbox)-before, "resumes")
 	assert.Equal(t, sandbox.StatusRunning, sb.Status())
 	assert.Equal(t, sb.CurrentSession().ID(), sb.Info().CurrentSessionID, "Info describes the resumed sandbox")
 }
@@ -104,7 +106,7 @@ func TestResumeAbandoned(t *testing.T) {
 	t.Parallel()
 	entered, ended := make(chan struct{}, 1), make(chan error, 1)
 	var runs atomic.Int64
-	srv, sb := testkit.Share(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, _ *sandbox.Sandbox) error {
+	srv, sb := shareServer(t, &sandbox.CreateOptions{OnResume: func(ctx context.Context, _ *sandbox.Sandbox) error {
 		if runs.Add(1) > 1 {
 			return nil
 		}
@@ -154,7 +156,7 @@ func TestHookUsesSandbox(t *testing.T) {
 				_, err := sb.RunCommand(ctx, "true", nil, nil)
 				return err
 			}
-			srv, outer = testkit.Share(t, &sandbox.CreateOptions{OnResume: hook})
+			srv, outer = shareServer(t, &sandbox.CreateOptions{OnResume: hook})
 			testkit.StopElsewhere(t, srv, outer)
 			done, err := outer.RunCommand(t.Context(), "cat", []string{"hooked"}, nil)
 			require.NoError(t, err)
@@ -172,7 +174,7 @@ func TestHookFails(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("no licence")
 	var runs atomic.Int64
-	srv, sb := testkit.Share(t, &sandbox.CreateOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
+	srv, sb := shareServer(t, &sandbox.CreateOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
 		if runs.Add(1) < 3 {
 			return broken
 		}
@@ -198,7 +200,7 @@ func TestSessionStoppedDuringHook(t *testing.T) {
 	var runs atomic.Int64
 	refused := make(chan struct{})
 	var waiting sync.Once
-	srv, gate, sb, direct := testkit.ShareBehind(t, sandbox.ClientOptions{}, &sandbox.CreateOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
+	srv, gate, sb, direct := behind(t, sandbox.ClientOptions{}, &sandbox.CreateOptions{OnResume: func(context.Context, *sandbox.Sandbox) error {
 		if runs.Add(1) == 1 {
 			close(inHook)
 			<-release
@@ -233,7 +235,7 @@ func TestSessionStoppedDuringHook(t *testing.T) {
 // sandbox. Its later calls run it again until it succeeds.
 func TestHookOfSeveralHandles(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Share(t, nil)
+	srv, sb := shareServer(t, nil)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	_, err := sb.Stop(t.Context(), nil)
 	require.NoError(t, err)
@@ -266,7 +268,7 @@ func TestHookOfSeveralHandles(t *testing.T) {
 // handle does not know that the session's state has changed.
 func TestResumeWaitsForTransitions(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, &sandboxtest.Options{Realistic: true, Mode: testkit.LightMode()})
+	srv := sandboxtest.New(t, &sandboxtest.Options{Realistic: true})
 	gate := &testkit.Gateway{Next: testkit.Transport(t)}
 	client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}})
 	var created, polled bool

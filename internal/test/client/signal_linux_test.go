@@ -62,7 +62,7 @@ func TestSignalTree(t *testing.T) {
 			if sig == sandbox.SIGKILL {
 				needs.Long(t, "TestDescendantsEnd kills process trees")
 			}
-			srv, gate, sb, _ := testkit.ShareBehind(t, sandbox.ClientOptions{}, nil)
+			srv, sb := start(t, nil)
 			start := func(env string) *sandbox.Command {
 				cmd, err := sb.StartCommand(t.Context(), "bash", []string{"-c", family}, &sandbox.StartOptions{Env: sandbox.Env{"FAMILY": env}})
 				require.NoError(t, err)
@@ -77,9 +77,9 @@ func TestSignalTree(t *testing.T) {
 			require.NoError(t, sleeper.Signal(t.Context(), sandbox.SIGSTOP))
 			require.Len(t, testkit.ProcessesWith(t, "FAMILY="+mark), 5)
 
-			before := gate.Sent(nil)
+			before := testkit.Count(srv, sandboxtest.RunCommand) + testkit.Count(srv, sandboxtest.KillCommand)
 			require.NoError(t, ours.SignalTree(t.Context(), sig))
-			assert.Equal(t, before+scriptsPerTree(srv), gate.Sent(nil), "requests")
+			assert.Equal(t, before+scriptsPerTree(srv), testkit.Count(srv, sandboxtest.RunCommand)+testkit.Count(srv, sandboxtest.KillCommand), "requests")
 			done, err := ours.Wait(t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, 128+int(sig), done.ExitCode)
@@ -122,7 +122,7 @@ func TestDescendantsEnd(t *testing.T) {
 		require.True(r, ok, "%v", err)
 		assert.Equal(r, 137, exit.ExitCode())
 	}
-	srv := testkit.SharedServer(t)
+	srv := newServer(t)
 	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	for name, end := range map[string]func(r *run){
 		"RunCommand, KillOnCancel": func(r *run) {
@@ -182,7 +182,6 @@ func TestDescendantsEnd(t *testing.T) {
 			}
 			sb, err := client.Create(t.Context(), testkit.Lasting(nil))
 			require.NoError(t, err)
-			testkit.DeleteLast(t, sb)
 			count := func(op sandboxtest.Operation) (n int) {
 				for _, r := range srv.Requests() {
 					if r.Operation == op && strings.Contains(r.Path, sb.CurrentSession().ID()) {
@@ -226,7 +225,7 @@ func TestContextKillsIdenticalCommands(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "four trees are killed at once")
 	needs.Programs(t, "bash", "setsid")
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	mark := t.Name() + strconv.FormatInt(time.Now().UnixNano(), 36)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -261,7 +260,7 @@ func TestSignalTreeOfBlockedProcess(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "the script searches the processes twenty times")
 	needs.Programs(t, "python3")
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	mark := t.Name() + strconv.FormatInt(time.Now().UnixNano(), 36)
 	cmd, err := sb.StartCommand(t.Context(), "python3", []string{"-c", `
 import os
@@ -280,7 +279,7 @@ os.posix_spawn("/bin/true", ["true"], os.environ, file_actions=[(os.POSIX_SPAWN_
 // If the sandbox has no sh, only the process itself ends, and the error says so.
 func TestSignalTreeWithoutShell(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sleep", []string{"600"}, nil)
 	require.NoError(t, err)
 	require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "none/x"}}, nil))

@@ -34,7 +34,7 @@ import (
 // TestStdinConversation: a command gets its input while it runs.
 func TestStdinConversation(t *testing.T) {
 	t.Parallel()
-	_, gate, sb, _ := testkit.ShareBehind(t, sandbox.ClientOptions{}, nil)
+	srv, sb := start(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", `while read -r line; do echo "got $line"; done; echo end`}, &sandbox.StartOptions{AttachStdin: true})
 	require.NoError(t, err)
 	in := cmd.Stdin(t.Context())
@@ -61,20 +61,17 @@ func TestStdinConversation(t *testing.T) {
 	assert.Equal(t, "end", <-said)
 	_, open := <-said
 	assert.False(t, open)
-	assert.Equal(t, 6, gate.Sent(isStdin), "a request for each line, and the end")
+	assert.Equal(t, 6, testkit.Count(srv, sandboxtest.WriteStdin), "a request for each line, and the end")
 }
-
-func isStdin(req *http.Request) bool { return strings.HasSuffix(req.URL.Path, "/stdin") }
 
 // TestStdinBatches: the client combines short writes to few requests.
 func TestStdinBatches(t *testing.T) {
 	t.Parallel()
-	srv, outer := testkit.Share(t, nil)
+	srv, outer := start(t, nil)
 	// A write waits for a while for more data. Use a synctest bubble, so that this time
 	// does not pass: the time in a bubble stands still while it waits for connections.
 	synctest.Test(t, func(t *testing.T) {
-		gate, client := testkit.Gated(t, srv, sandbox.ClientOptions{})
-		sb, err := client.Get(t.Context(), outer.Name(), nil)
+		sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: testkit.Transport(t)}}).Get(t.Context(), outer.Name(), nil)
 		require.NoError(t, err)
 		cmd, err := sb.StartCommand(t.Context(), "wc", []string{"-lc"}, &sandbox.StartOptions{AttachStdin: true})
 		require.NoError(t, err)
@@ -87,7 +84,7 @@ func TestStdinBatches(t *testing.T) {
 		out, err := cmd.Stdout(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, []string{"50000", "650000"}, strings.Fields(out))
-		assert.Equal(t, 2, gate.Sent(isStdin), "650 KB, at most 512 KiB in a request")
+		assert.Equal(t, 2, testkit.Count(srv, sandboxtest.WriteStdin), "650 KB, at most 512 KiB in a request")
 	})
 }
 
@@ -95,7 +92,7 @@ func TestStdinBatches(t *testing.T) {
 // the next writer.
 func TestStdinOfSeveralWriters(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "cat", nil, &sandbox.StartOptions{AttachStdin: true})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -139,7 +136,7 @@ func TestStdinOfSeveralWriters(t *testing.T) {
 // memory. If a command has ended or closed its input, Write returns io.ErrClosedPipe.
 func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", "while [ ! -e go ]; do sleep .1; done; exec wc -c"}, &sandbox.StartOptions{AttachStdin: true})
 	require.NoError(t, err)
 	in := cmd.Stdin(t.Context())
@@ -190,7 +187,7 @@ func TestStdinOfACommandThatDoesNotRead(t *testing.T) {
 // an error.
 func TestStdinWithoutSupport(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sleep", []string{"1000"}, nil)
 	require.NoError(t, err)
 	in := cmd.Stdin(t.Context())
@@ -458,19 +455,19 @@ func TestStdinUnderFire(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("SANDBOX_STDIN_COMMANDS")); err == nil {
 		commands, largest = n, 64<<20
 	}
-	srv := testkit.SharedServer(t)
-	cutter := &stdinCutter{RoundTripper: testkit.Transport(t), rng: rand.New(rand.NewPCG(18, 21))}
-	gate, client := testkit.Gated(t, srv, sandbox.ClientOptions{Reattach: &sandbox.ReattachOptions{Wait: 5 * time.Millisecond}})
-	gate.Next = cutter
-	sb, err := client.Create(t.Context(), nil)
-	require.NoError(t, err)
-	testkit.DeleteLast(t, sb)
+	srv := newServer(t)
 	for _, f := range []sandboxtest.Fault{
 		{ActThenStatus: 502}, {Status: 502}, {ActThenStatus: 504}, {Status: 504}, {Status: 429}, {DropAfter: true}, {DropBefore: true}, {CutAfterBytes: 20},
 	} {
-		f.Operation, f.Match, f.Probability = sandboxtest.WriteStdin, testkit.Of(sb), .03
-		defer srv.Inject(f)()
+		f.Operation, f.Probability = sandboxtest.WriteStdin, .03
+		srv.Inject(f)
 	}
+	cutter := &stdinCutter{RoundTripper: testkit.Transport(t), rng: rand.New(rand.NewPCG(18, 21))}
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{
+		HTTPClient: &http.Client{Transport: cutter},
+		Reattach:   &sandbox.ReattachOptions{Wait: 5 * time.Millisecond},
+	}).Create(t.Context(), nil)
+	require.NoError(t, err)
 	err = sb.ExtendTimeout(t.Context(), time.Hour)
 	require.NoError(t, err)
 	var group sync.WaitGroup
@@ -514,14 +511,14 @@ func TestStdinUnderFire(t *testing.T) {
 		})
 	}
 	group.Wait()
-	t.Logf("%d of %d checksums are right, %d MiB, %d requests", right.Load(), commands, bytesSent.Load()>>20, gate.Sent(isStdin))
+	t.Logf("%d of %d checksums are right, %d MiB, %d requests", right.Load(), commands, bytesSent.Load()>>20, testkit.Count(srv, sandboxtest.WriteStdin))
 }
 
 // TestStdinOfAnInterpreter: an interactive shell replies to each line, as with a pipe.
 func TestStdinOfAnInterpreter(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-i"}, &sandbox.StartOptions{AttachStdin: true, Env: sandbox.Env{"PS1": "", "ENV": ""}})
 	require.NoError(t, err)
 	r, w := io.Pipe()

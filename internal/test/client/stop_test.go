@@ -30,9 +30,10 @@ import (
 // returns the empty fork.
 func TestForkOfUnsaved(t *testing.T) {
 	t.Parallel()
-	srv, source := testkit.Share(t, nil)
+	srv, source := start(t, nil)
 	direct := testkit.Client(t, srv, sandbox.ClientOptions{})
-	gate, client := testkit.Gated(t, srv, sandbox.ClientOptions{})
+	gate := &testkit.Gateway{Next: testkit.Transport(t)}
+	client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}})
 	fork := func(o sandbox.ForkOptions) (*sandbox.Sandbox, error) {
 		return client.Fork(t.Context(), source.Name(), &o)
 	}
@@ -42,9 +43,7 @@ func TestForkOfUnsaved(t *testing.T) {
 	_, err = client.Get(t.Context(), "empty", nil)
 	require.ErrorIs(t, err, sandbox.ErrNotFound, "the client has deleted the fork")
 
-	repair := srv.Inject(sandboxtest.Fault{
-		Operation: sandboxtest.DeleteSandbox, Match: func(req *http.Request) bool { return strings.HasSuffix(req.URL.Path, "/remains") }, Status: http.StatusForbidden,
-	})
+	repair := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.DeleteSandbox, Status: http.StatusForbidden})
 	_, err = fork(sandbox.ForkOptions{Name: "remains"})
 	repair()
 	require.ErrorIs(t, err, sandbox.ErrNotSaved)
@@ -68,19 +67,19 @@ func TestForkOfUnsaved(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "another's", other.Info().Tags["whose"])
 
-	before := gate.Sent(nil)
+	before := len(srv.Requests())
 	empty, err := fork(sandbox.ForkOptions{AllowEmpty: true})
 	require.NoError(t, err)
 	assert.Empty(t, empty.CurrentSession().Info().SourceSnapshotID)
-	assert.Equal(t, 1, gate.Sent(nil)-before)
+	assert.Equal(t, 1, len(srv.Requests())-before)
 
 	_, err = source.Stop(t.Context(), nil)
 	require.NoError(t, err)
-	before = gate.Sent(nil)
+	before = len(srv.Requests())
 	saved, err := fork(sandbox.ForkOptions{})
 	require.NoError(t, err)
 	assert.NotEmpty(t, saved.CurrentSession().Info().SourceSnapshotID)
-	assert.Equal(t, 1, gate.Sent(nil)-before)
+	assert.Equal(t, 1, len(srv.Requests())-before)
 }
 
 // TestStopThenFork: a fork right after Stop contains the files, although the server, like
@@ -97,7 +96,7 @@ func TestStopThenFork(t *testing.T) {
 	var wg sync.WaitGroup
 	work := make(chan int)
 	for range workers {
-		srv := sandboxtest.New(t, &sandboxtest.Options{Realistic: true, Mode: testkit.LightMode()})
+		srv := sandboxtest.New(t, &sandboxtest.Options{Realistic: true})
 		real := testkit.Transport(t)
 		client := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: canned.RoundTripper(func(r *http.Request) (*http.Response, error) {
 			if r.Method == http.MethodGet && strings.Contains(r.URL.RawQuery, "resume=false") {
@@ -165,7 +164,7 @@ func stopAndFork(t *testing.T, client *sandbox.Client, name string) error {
 // as the service, a fork that does not wait has none of the files.
 func TestStopWithoutWaiting(t *testing.T) {
 	t.Parallel()
-	srv := sandboxtest.New(t, &sandboxtest.Options{Realistic: true, Mode: testkit.LightMode()})
+	srv := sandboxtest.New(t, &sandboxtest.Options{Realistic: true})
 	client := testkit.Client(t, srv, sandbox.ClientOptions{})
 	sb, err := client.Create(t.Context(), &sandbox.CreateOptions{Name: "base"})
 	require.NoError(t, err)
@@ -195,7 +194,7 @@ func TestStopByAStaleHandle(t *testing.T) {
 			if name == "NoWait" {
 				needs.Long(t, "Close does not wait either")
 			}
-			srv, stale := testkit.Share(t, nil)
+			srv, stale := start(t, nil)
 			theirs, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Get(ctx, stale.Name(), nil)
 			require.NoError(t, err)
 			_, err = theirs.Stop(ctx, nil)

@@ -109,7 +109,7 @@ func TestDirectoryRoundTrip(t *testing.T) {
 	if !needs.Slow() {
 		count = 50
 	}
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	ctx := t.Context()
 	local := oddTree(t, count)
 
@@ -143,7 +143,7 @@ func TestDirectoryRoundTrip(t *testing.T) {
 func TestUploadDirPatterns(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	ctx := t.Context()
 	local := t.TempDir()
 	for _, name := range []string{"main.go", "pkg/a.go", "pkg/a_test.go", "node_modules/x/y.go", "README.md", "pkg/data.bin"} {
@@ -179,7 +179,7 @@ func TestUploadDirPatterns(t *testing.T) {
 func TestDownloadDirPermissions(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	testkit.Output(t, sb, "sh", "-c", "mkdir -p closed/in && touch closed/in/f && chmod 700 closed")
 	dst := filepath.Join(t.TempDir(), "new", "closed")
 	perm := func() os.FileMode {
@@ -199,7 +199,7 @@ func TestDownloadDirPermissions(t *testing.T) {
 func TestDownloadDirIntoWorkTree(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	ctx := t.Context()
 	testkit.Output(t, sb, "sh", "-c", "mkdir -p w/.git/hooks w/lib/.GIT w/src && touch w/.git/hooks/pre-commit w/lib/.GIT/config w/.gitignore w/src/a")
 	tree := t.TempDir()
@@ -220,7 +220,7 @@ func TestDownloadDirIntoWorkTree(t *testing.T) {
 // a working tree. DownloadDir reports the omitted files, and git status runs no program of
 // the sandbox.
 func TestDownloadDirOfRepositories(t *testing.T) {
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	kinds := repository.Kinds(t)
 	if !needs.Slow() {
 		kinds = kinds[3:5] // the tests of internal/untar use all of them
@@ -250,7 +250,7 @@ func sortedKeys(m map[string]string) []string {
 
 func TestCopyFS(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, nil)
+	sb := shareIsolated(t, nil)
 	ctx := t.Context()
 	fsys := fstest.MapFS{
 		"bin/run":  {Data: []byte("#!/bin/sh\necho hi"), Mode: 0o555},
@@ -308,10 +308,10 @@ func (s *sized) Seek(_ int64, whence int) (int64, error) {
 
 func TestWriteFilesSources(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Share(t, nil)
+	srv, sb := start(t, nil)
 	ctx := t.Context()
 	// The first attempt fails, so the client reads each source twice.
-	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.WriteFiles, Match: testkit.Of(sb), ActThenStatus: 502, Times: 1})
+	srv.Inject(sandboxtest.Fault{Operation: sandboxtest.WriteFiles, ActThenStatus: 502, Times: 1})
 	reader := strings.NewReader("skipped:rest")
 	_, err := reader.Seek(8, io.SeekStart)
 	require.NoError(t, err)
@@ -392,7 +392,7 @@ func (s *endless) Close() error {
 // If the API refuses an upload, or the caller cancels it, the client closes the sources.
 func TestWriteFilesRefusedEarly(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Share(t, nil)
+	srv, sb := start(t, nil)
 	upload := func(t *testing.T, ctx context.Context, source *endless) error {
 		ended := false
 		err := sb.FS().CopyFS(ctx, ".", oneFile{source}, &sandbox.UploadOptions{Progress: func(sandbox.Progress) { assert.False(t, ended) }})
@@ -405,7 +405,7 @@ func TestWriteFilesRefusedEarly(t *testing.T) {
 		return err
 	}
 	t.Run("refused", func(t *testing.T) {
-		defer srv.Inject(sandboxtest.Fault{Operation: sandboxtest.WriteFiles, Match: testkit.Of(sb), Status: 403, Times: 1})()
+		defer srv.Inject(sandboxtest.Fault{Operation: sandboxtest.WriteFiles, Status: 403, Times: 1})()
 		err := upload(t, t.Context(), &endless{closed: make(chan struct{})})
 		assert.Error(t, err)
 	})
@@ -420,9 +420,9 @@ func TestWriteFilesRefusedEarly(t *testing.T) {
 
 func TestWriteFilesRefusals(t *testing.T) {
 	t.Parallel()
-	_, gate, sb, _ := testkit.ShareBehind(t, sandbox.ClientOptions{}, nil)
+	srv, sb := start(t, nil)
 	ctx := t.Context()
-	before := gate.Sent(nil)
+	before := len(srv.Requests())
 	for _, f := range []sandbox.File{
 		{}, {Path: "."}, {Path: "/"}, {Path: "a\x00"},
 		{Path: "a", Content: []byte("x"), Reader: strings.NewReader("x")},
@@ -430,7 +430,7 @@ func TestWriteFilesRefusals(t *testing.T) {
 	} {
 		assert.ErrorIs(t, sb.WriteFiles(ctx, []sandbox.File{{Path: "fine"}, f}, nil), sandbox.ErrInvalid, "%+v", f.Path)
 	}
-	assert.Equal(t, before, gate.Sent(nil), "a request was made")
+	assert.Len(t, srv.Requests(), before, "a request was made")
 
 	broken := errors.New("broken source")
 	err := sb.WriteFiles(ctx, []sandbox.File{{Path: "a", Reader: &sized{Reader: iotest.ErrReader(broken), size: 1}}}, nil)
@@ -449,7 +449,7 @@ func TestWriteFilesRefusals(t *testing.T) {
 func TestCreateStream(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, gate, sb, _ := testkit.ShareBehind(t, sandbox.ClientOptions{}, nil)
+	srv, sb := start(t, nil)
 	ctx := t.Context()
 	f := sb.FS()
 	list := func() []string {
@@ -468,7 +468,7 @@ func TestCreateStream(t *testing.T) {
 	for _, size := range sizes {
 		content := make([]byte, size)
 		rand.NewChaCha8([32]byte{1}).Read(content)
-		before := gate.Sent(nil)
+		before := len(srv.Requests())
 		w, err := f.Create(ctx, "big", &sandbox.WriterOptions{Mode: new(fs.FileMode(0o751))})
 		require.NoError(t, err)
 		n, err := io.Copy(w, bytes.NewReader(content))
@@ -476,7 +476,7 @@ func TestCreateStream(t *testing.T) {
 		assert.EqualValues(t, size, n)
 		require.NoError(t, w.Close())
 		if size < 4<<20 {
-			assert.Equal(t, before+2, gate.Sent(nil), "an upload and a command, also for an empty file")
+			assert.Len(t, srv.Requests(), before+2, "an upload and a command, also for an empty file")
 		}
 		back, err := f.ReadFile(ctx, "big")
 		require.NoError(t, err)
@@ -516,15 +516,15 @@ func TestCreateStream(t *testing.T) {
 func TestAppendCosts(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, gate, sb, _ := testkit.ShareBehind(t, sandbox.ClientOptions{}, nil)
+	srv, sb := testkit.Start(t, nil)
 	ctx := t.Context()
 	f := sb.FS()
 	require.NoError(t, f.WriteFile(ctx, "log", bytes.Repeat([]byte("x"), 5<<20), 0o600))
-	before := gate.Sent(nil)
+	before := len(srv.Requests())
 	for range 3 {
 		require.NoError(t, f.AppendFile(ctx, "log", []byte("line\x00\xff\n")))
 	}
-	assert.Equal(t, before+3, gate.Sent(nil))
+	assert.Len(t, srv.Requests(), before+3)
 	large := bytes.Repeat([]byte("0123456789abcdef"), 20_000)
 	require.NoError(t, f.AppendFile(ctx, "log", large))
 	info, err := f.Stat(ctx, "log")
@@ -547,7 +547,7 @@ func TestAppendCosts(t *testing.T) {
 func TestNamesThatAreNotUTF8(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	ctx := t.Context()
 	f := sb.FS()
 	name := "dir\xff/caf\xe9 'x'"

@@ -18,14 +18,12 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
-	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
 	"github.com/go-vercel/sandbox/sandboxtest"
@@ -293,7 +291,7 @@ func values(m map[string]string) (list []string) {
 // with sudo, so the script that kills it needs root.
 func TestTreeOfAnotherClient(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.ShareIsolated(t, nil)
+	srv, sb := isolated.sandbox(t, nil)
 	for known, serverIDs := range map[bool]bool{true: false, false: true} {
 		if !known && !needs.Slow() {
 			continue // TestSignalTreeWithoutShell also ends only the process itself
@@ -328,7 +326,7 @@ func TestLostScript(t *testing.T) {
 			if late {
 				needs.Long(t, "for the client, a late script looks like a lost one")
 			}
-			_, gate, sb, _ := testkit.ShareBehind(t, sandbox.ClientOptions{}, nil)
+			srv, gate, sb, _ := testkit.LightBehind(t, sandbox.ClientOptions{}, nil)
 			mark := uniqueDuration()
 			held := make(chan *http.Request, 1)
 			var more atomic.Int32
@@ -352,7 +350,7 @@ func TestLostScript(t *testing.T) {
 			go func() { <-out.begun; cancel() }()
 			_, err := sb.RunCommand(ctx, "sh", []string{"-c", spawning, "sh", mark}, &sandbox.CommandOptions{KillOnCancel: true, Stdout: out})
 			assert.ErrorIs(t, err, context.Canceled)
-			assert.Equal(t, 1, gate.Sent(func(req *http.Request) bool { return strings.HasSuffix(req.URL.Path, "/kill") }))
+			assert.Equal(t, 1, testkit.Count(srv, sandboxtest.KillCommand))
 			// If the machine is too busy for the second script, the error says so.
 			reported := errors.Is(err, sandbox.ErrChildren) || errors.Is(err, sandbox.ErrOutcomeUnknown)
 			if !reported {
@@ -392,22 +390,23 @@ func TestUnansweredKill(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var started atomic.Bool
-				sb := canned.API(func(req *http.Request) (*http.Response, error) {
-					if testkit.IsRun(req) && !started.Swap(true) {
-						return canned.Forgotten(req, canned.Begun+`{"stream":"stdout","data":"begun\n"}`+"\n")
-					}
-					return canned.Unanswered(req)
-				}).Sandbox(t)
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				out := &startWriter{begun: make(chan struct{})}
-				go func() { <-out.begun; cancel() }()
-				err := run(ctx, sb, out)
-				assert.ErrorIs(t, err, context.Canceled)
-				assert.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
-			})
+			t.Parallel()
+			_, gate, sb, _ := behind(t, sandbox.ClientOptions{}, nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			out := &startWriter{begun: make(chan struct{})}
+			go func() {
+				<-out.begun
+				gate.Set(func(req *http.Request, _ http.RoundTripper) (*http.Response, error) {
+					<-req.Context().Done()
+					return nil, req.Context().Err()
+				})
+				cancel()
+			}()
+			err := run(ctx, sb, out)
+			assert.ErrorIs(t, err, context.Canceled)
+			assert.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
+			gate.Set(nil)
 		})
 	}
 }
@@ -431,7 +430,7 @@ func TestStrangersAreSpared(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "1,000 kills")
 	const kills, atOnce = 1000, 4
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	var strange []string
 	for range 3 {
 		strange = append(strange, uniqueDuration())

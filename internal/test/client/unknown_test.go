@@ -24,10 +24,9 @@ import (
 // response to a start is lost, the client can't find the command.
 func withoutIDs(t *testing.T) (*sandboxtest.Server, *sandbox.Sandbox) {
 	t.Helper()
-	srv := testkit.SharedServer(t)
+	srv := newServer(t)
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{ServerCommandIDs: true}).Create(t.Context(), nil)
 	require.NoError(t, err)
-	testkit.DeleteLast(t, sb)
 	return srv, sb
 }
 
@@ -36,7 +35,7 @@ func TestAppendUnknown(t *testing.T) {
 	t.Parallel()
 	srv, sb := withoutIDs(t)
 	data := bytes.Repeat([]byte("x"), 70<<10)
-	defer srv.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, Match: testkit.Of(sb), ActThenStatus: 502, Times: 1})()
+	defer srv.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, ActThenStatus: 502, Times: 1})()
 	assert.ErrorIs(t, sb.FS().AppendFile(t.Context(), "log", data), sandbox.ErrOutcomeUnknown)
 	got, err := sb.FS().ReadFile(t.Context(), "log")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -57,7 +56,7 @@ func TestJoinRunsTwice(t *testing.T) {
 		require.NoError(t, err)
 		_, err = w.Write(make([]byte, size))
 		require.NoError(t, err)
-		remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, Match: testkit.Of(sb), ActThenStatus: 502, Times: 1})
+		remove := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, ActThenStatus: 502, Times: 1})
 		assert.NoError(t, w.Close())
 		remove()
 		got, err := sb.FS().ReadFile(t.Context(), "file")
@@ -133,20 +132,20 @@ func stdinOfEndedCommand(t *testing.T, writes int, unknown bool) {
 // this client has looked it up and before its own request to create it.
 func TestCreatedByAnotherClient(t *testing.T) {
 	t.Parallel()
-	const name = "of-another-client"
-	srv := testkit.SharedServer(t)
+	srv := newServer(t)
 	other := testkit.Client(t, srv, sandbox.ClientOptions{})
-	gate, ours := testkit.Gated(t, srv, sandbox.ClientOptions{})
+	gate := &testkit.Gateway{Next: testkit.Transport(t)}
 	made := false
 	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 		if req.Method == http.MethodPost && !made {
 			made = true
-			_, err := other.Create(context.WithoutCancel(t.Context()), &sandbox.CreateOptions{Name: name})
+			_, err := other.Create(context.WithoutCancel(t.Context()), &sandbox.CreateOptions{Name: "box"})
 			assert.NoError(t, err)
 		}
 		return next.RoundTrip(req)
 	})
-	sb, err := ours.GetOrCreate(t.Context(), name, &sandbox.CreateOptions{
+	ours := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}})
+	sb, err := ours.GetOrCreate(t.Context(), "box", &sandbox.CreateOptions{
 		Tags: map[string]string{"a": "1"},
 		OnCreate: func(context.Context, *sandbox.Sandbox) error {
 			t.Error("OnCreate ran for another client's sandbox")
@@ -155,5 +154,5 @@ func TestCreatedByAnotherClient(t *testing.T) {
 	})
 	require.NoError(t, err)
 	assert.True(t, made)
-	assert.Equal(t, name, sb.Name())
+	assert.Equal(t, "box", sb.Name())
 }

@@ -34,7 +34,7 @@ func owners(t *testing.T, sb *sandbox.Sandbox, paths ...string) []string {
 
 func TestUsers(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.ShareIsolated(t, nil)
+	sb := shareIsolated(t, nil)
 	testkit.NeedUsers(t, sb)
 	ctx := t.Context()
 	alice, err := sb.CreateUser(ctx, "alice")
@@ -165,8 +165,7 @@ func TestUserFiles(t *testing.T) {
 // written file then belongs to the user, but the directories there keep their owners.
 func TestUserPathsOutside(t *testing.T) {
 	t.Parallel()
-	_, gate, sb, direct := testkit.BehindOn(t, testkit.SharedIsolated(t), sandbox.ClientOptions{}, nil)
-	testkit.DeleteLast(t, direct)
+	srv, sb := testkit.Start(t, nil)
 	testkit.NeedUsers(t, sb)
 	ctx := t.Context()
 	alice, err := sb.CreateUser(ctx, "alice")
@@ -190,13 +189,13 @@ func TestUserPathsOutside(t *testing.T) {
 	before := owners(t, sb, "/home", bob.HomeDir(), alice.HomeDir(), "/tmp")
 
 	const odd = "odd \"; touch /tmp/pwned; \"$(touch /tmp/pwned)'\n\x1e\n${1}\\*/-R"
-	requests := gate.Sent(nil)
+	requests := len(srv.Requests())
 	require.NoError(t, alice.FS().WriteFiles(ctx, []sandbox.File{
 		{Path: "../bob/f", Content: []byte("x")}, {Path: "/tmp/dir/f", Content: []byte("x")}, {Path: "../../tmp/alice2/f", Content: []byte("x")}, {Path: "in/../../bob/g", Content: []byte("x")},
 		{Path: odd, Content: []byte("x")}, {Path: "written/deep/file"},
 	}, nil))
 	require.NoError(t, alice.FS().Mkdir(ctx, "../bob/d", 0o777))
-	assert.Equal(t, requests+4, gate.Sent(nil), "two requests for the files and two for the directory")
+	assert.Len(t, srv.Requests(), requests+4, "two requests for the files and two for the directory")
 
 	assert.Equal(t, before, owners(t, sb, "/home", bob.HomeDir(), alice.HomeDir(), "/tmp"))
 	after := owners(t, sb, "/home/bob/f", "/tmp/dir/f", "/tmp/alice2/f", "/home/bob/g", "/home/bob/d", "/home/alice/"+odd, "/tmp/dir", "/home/alice/written/deep")
@@ -218,7 +217,7 @@ func TestUserPathsOutside(t *testing.T) {
 func TestUserMakesDirectories(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "each step runs sudo")
-	_, sb := testkit.ShareIsolated(t, nil)
+	sb := shareIsolated(t, nil)
 	testkit.NeedUsers(t, sb)
 	alice, err := sb.CreateUser(t.Context(), "alice")
 	require.NoError(t, err)
@@ -292,7 +291,7 @@ func TestUserCosts(t *testing.T) {
 func TestUserStepFails(t *testing.T) {
 	t.Parallel()
 	needs.Long(t, "each step runs sudo")
-	_, sb := testkit.ShareIsolated(t, nil)
+	sb := shareIsolated(t, nil)
 	testkit.NeedUsers(t, sb)
 	ctx := t.Context()
 	done, err := sb.RunCommand(ctx, "sh", []string{"-c", "mkdir -p /shared && touch /shared/devs"}, &sandbox.CommandOptions{Sudo: true})

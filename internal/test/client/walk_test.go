@@ -3,21 +3,18 @@ package client_test
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"net/http"
 	"path"
 	"syscall"
 	"testing"
 
-	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/needs"
-	"github.com/go-vercel/sandbox/internal/test/testkit"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-vercel/sandbox"
+	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
 // walkedNames returns the names that WalkDir visits, and checks that fs.WalkDir visits the
@@ -54,7 +51,7 @@ func walkedNames(t *testing.T, f *sandbox.FileSystem, root string) (list []strin
 func TestWalkDirCosts(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, gate, sb, _ := testkit.ShareBehind(t, sandbox.ClientOptions{}, nil)
+	srv, sb := start(t, nil)
 	var files []sandbox.File
 	want := map[string]bool{".": true}
 	for i := range 100 {
@@ -65,7 +62,7 @@ func TestWalkDirCosts(t *testing.T) {
 		}
 	}
 	require.NoError(t, sb.WriteFiles(t.Context(), files, nil))
-	begin := gate.Sent(nil)
+	begin := len(srv.Requests())
 	list := 0
 	require.NoError(t, sb.FS().WalkDir(t.Context(), "tree", func(name string, d fs.DirEntry, err error) error {
 		list++
@@ -74,17 +71,17 @@ func TestWalkDirCosts(t *testing.T) {
 		return errors.Join(err, infoErr)
 	}))
 	assert.Len(t, want, list)
-	assert.Equal(t, 1, gate.Sent(nil)-begin)
-	begin = gate.Sent(nil)
+	assert.Equal(t, 1, len(srv.Requests())-begin)
+	begin = len(srv.Requests())
 	require.NoError(t, fs.WalkDir(sb.FS().IOFS(t.Context(), "tree"), ".", func(_ string, _ fs.DirEntry, err error) error { return err }))
-	assert.Equal(t, 12, gate.Sent(nil)-begin, "one request for each directory, and one for the type of the root")
+	assert.Equal(t, 12, len(srv.Requests())-begin, "one request for each directory, and one for the type of the root")
 }
 
 // TestWalkDirFails: as with fs.WalkDir, fn receives the error about a missing root.
 func TestWalkDirFails(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	f := sb.FS()
 	require.NoError(t, f.WriteFile(t.Context(), "file", nil, 0o644))
 	require.NoError(t, f.MkdirAll(t.Context(), "d/skipped/x", 0o755))
@@ -112,7 +109,7 @@ func TestWalkDirFails(t *testing.T) {
 func TestWalkDirOddTrees(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.Share(t, nil)
+	sb := share(t, nil)
 	ctx := t.Context()
 	run := func(script string) {
 		done, err := sb.RunCommand(ctx, "bash", []string{"-c", script}, nil)
@@ -160,12 +157,12 @@ func TestWalkDirOddTrees(t *testing.T) {
 func TestIOFSReadsOneDirectory(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	sb := canned.API(func(req *http.Request) (*http.Response, error) {
-		assert.True(t, testkit.IsRun(req))
-		body, err := io.ReadAll(req.Body)
-		assert.Contains(t, string(body), "maxdepth")
-		return canned.Ran("", "", 0), err
-	}).Sandbox(t)
+	srv, sb := start(t, nil)
+	require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "t/a/b/x"}}, nil))
 	_, err := fs.ReadDir(sb.FS().IOFS(t.Context(), "t"), ".")
 	require.NoError(t, err)
+	requests := srv.Requests()
+	last := requests[len(requests)-1]
+	assert.Equal(t, sandboxtest.RunCommand, last.Operation)
+	assert.Contains(t, string(last.Body), "maxdepth")
 }

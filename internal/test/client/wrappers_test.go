@@ -50,7 +50,7 @@ func TestWrappers(t *testing.T) {
 			if create == nil && !needs.Slow() {
 				continue // the sandbox's environment has the same effect
 			}
-			srv, sb := testkit.Share(t, create)
+			srv, sb := start(t, create)
 			var own sandbox.Env
 			var list []string
 			if create == nil {
@@ -114,7 +114,7 @@ func TestWrappers(t *testing.T) {
 func TestNoWorkingDirectory(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	_, sb := testkit.ShareIsolated(t, nil)
+	sb := shareIsolated(t, nil)
 	ctx, f := t.Context(), sb.FS()
 	cwd := sb.Cwd()
 	testkit.NeedRoot(t, sb)

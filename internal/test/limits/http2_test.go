@@ -179,8 +179,8 @@ func TestHTTP2SlowReader(t *testing.T) {
 	for range 63 {
 		busy.Go(func() {
 			var out counter
-			run(size/128, &out)
-			assert.EqualValues(t, size/128, out)
+			run(size/16, &out)
+			assert.EqualValues(t, size/16, out)
 		})
 	}
 	busy.Wait()

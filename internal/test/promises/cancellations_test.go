@@ -175,7 +175,7 @@ func TestRandomCancellations(t *testing.T) {
 // call returns, and has ended the commands that it must kill.
 func TestCancellationsOfProcesses(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Share(t, nil)
+	srv, sb := testkit.LightStart(t, testkit.Lasting(nil))
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	seed := testkit.Seed(t)
 	tree := fstest.MapFS{}

@@ -113,7 +113,7 @@ func TestClientOptionsOfARequest(t *testing.T) {
 // TestWriterProgress: a FileWriter reports how much it has written.
 func TestWriterProgress(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, nil)
+	_, sb := testkit.LightStart(t, nil)
 	var last sandbox.Progress
 	f, err := sb.FS().Create(t.Context(), "f", &sandbox.WriterOptions{Progress: func(p sandbox.Progress) { last = p }})
 	require.NoError(t, err)

@@ -3,6 +3,7 @@ package promises_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"net/http"
@@ -10,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -144,7 +144,7 @@ func TestCrossedCommands(t *testing.T) {
 			}
 			t.Run(name+" in "+where, func(t *testing.T) {
 				t.Parallel()
-				srv := testkit.SharedServer(t)
+				srv := testkit.LightServer(t)
 				swap := &swapper{next: testkit.Transport(t), is: testkit.IsRun}
 				var log testkit.LockedBuffer
 				c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: swap}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -152,11 +152,9 @@ func TestCrossedCommands(t *testing.T) {
 				var err error
 				boxes[0], err = c.Create(t.Context(), nil)
 				require.NoError(t, err)
-				testkit.DeleteLast(t, boxes[0])
 				if boxes[1] = boxes[0]; where == "two sessions" {
 					boxes[1], err = c.Create(t.Context(), nil)
 					require.NoError(t, err)
-					testkit.DeleteLast(t, boxes[1])
 				}
 				var group sync.WaitGroup
 				for i, sb := range boxes {
@@ -182,6 +180,14 @@ func TestCrossedCommands(t *testing.T) {
 // continues to choose IDs.
 func TestCrossedAndUnreachable(t *testing.T) {
 	t.Parallel()
+	srv := testkit.LightServer(t)
+	gate := &testkit.Gateway{Next: testkit.Transport(t)}
+	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}, RetryWait: time.Millisecond})
+	sb, err := c.Create(t.Context(), nil)
+	require.NoError(t, err)
+	theirs, err := sb.StartCommand(t.Context(), "sh", []string{"-c", "echo theirs"}, nil)
+	require.NoError(t, err)
+	var looks, chosen atomic.Int64
 	for name, look := range map[string]func() (*http.Response, error){
 		"a page": func() (*http.Response, error) {
 			return canned.Response(404, "text/html", strings.NewReader("<html>")), nil
@@ -192,36 +198,37 @@ func TestCrossedAndUnreachable(t *testing.T) {
 		"no permission":     func() (*http.Response, error) { return canned.JSON(403, `{"error":{"code":"forbidden"}}`), nil },
 		"another command":   func() (*http.Response, error) { return canned.JSON(200, `{"command":{"id":"another"}}`), nil },
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			looks, chosen := 0, 0
-			sb := withoutRules(t, 0, func(req *http.Request) (*http.Response, error) {
-				if !testkit.IsRun(req) {
-					looks++
-					return look()
-				}
-				id := "c0123456789abcdef0123456789abcdef"
+		gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+			switch {
+			case testkit.IsRun(req):
 				if req.URL.Query().Has("cmdId") {
-					if chosen++; chosen == 1 { // the client learns that the API honors its IDs
-						id = req.URL.Query().Get("cmdId")
-					}
+					chosen.Add(1)
 				}
-				kind := "application/json"
-				if bytes.Contains(readBody(t, req), []byte(`"wait":true`)) {
-					kind = "application/x-ndjson"
+				resp, err := next.RoundTrip(req)
+				if err != nil {
+					return nil, err
 				}
-				theirs := strings.NewReplacer(`"c1"`, `"`+id+`"`, `[]`, `["theirs"]`).Replace(canned.Begun)
-				return canned.Response(200, kind, strings.NewReader(theirs)), nil
-			})
-			_, err := sb.StartCommand(t.Context(), "x", []string{"theirs"}, nil)
-			require.NoError(t, err)
-			_, err = sb.RunCommand(t.Context(), "true", nil, nil)
-			assert.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, name)
-			_, err = sb.StartCommand(t.Context(), "true", nil, nil)
-			assert.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, name)
-			assert.Equal(t, 3, chosen, "%s: the client has stopped choosing IDs", name)
-			assert.Positive(t, looks)
+				resp.Body.Close()
+				if body, err := json.Marshal(map[string]any{"command": map[string]any{
+					"id": theirs.ID(), "name": "sh", "args": []string{"-c", "echo theirs"}, "cwd": "/", "sessionId": sb.CurrentSession().ID(), "exitCode": nil, "startedAt": 1,
+				}}); assert.NoError(t, err) {
+					resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(append(body, '\n'))), -1
+				}
+				return resp, nil
+			case req.Method == http.MethodGet && strings.Contains(req.URL.Path, "/cmd/"):
+				looks.Add(1)
+				return look()
+			}
+			return next.RoundTrip(req)
 		})
+		before := chosen.Load()
+		_, err := sb.RunCommand(t.Context(), "true", nil, nil)
+		assert.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, name)
+		_, err = sb.StartCommand(t.Context(), "true", nil, nil)
+		assert.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, name)
+		assert.Equal(t, before+2, chosen.Load(), "%s: the client has stopped choosing IDs", name)
 	}
+	assert.Positive(t, looks.Load())
 }
 
 // TestDoubleWithOwnIDs: a test double of the API ignores the client's IDs, chooses others,
@@ -230,16 +237,26 @@ func TestCrossedAndUnreachable(t *testing.T) {
 func TestDoubleWithOwnIDs(t *testing.T) {
 	t.Parallel()
 	var chosen, looks atomic.Int64
-	sb := withoutRules(t, -1, func(req *http.Request) (*http.Response, error) {
-		if !testkit.IsRun(req) {
-			looks.Add(1)
-			return nil, errReset
-		}
-		if req.URL.Query().Has("cmdId") {
-			chosen.Add(1)
-		}
-		return canned.JSON(200, canned.Begun), nil
+	c, err := sandbox.NewClient(&sandbox.ClientOptions{
+		BaseURL: "http://127.0.0.1:1", Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}),
+		MaxRetries: -1,
+		HTTPClient: &http.Client{Transport: canned.RoundTripper(func(req *http.Request) (*http.Response, error) {
+			switch {
+			case testkit.IsRun(req):
+				if req.URL.Query().Has("cmdId") {
+					chosen.Add(1)
+				}
+				return canned.JSON(200, canned.Begun), nil
+			case strings.Contains(req.URL.Path, "/cmd/"):
+				looks.Add(1)
+				return nil, errReset
+			}
+			return canned.JSON(200, canned.RunningSandbox), nil
+		})},
 	})
+	require.NoError(t, err)
+	sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true})
+	require.NoError(t, err)
 	for range 4 {
 		cmd, err := sb.StartCommand(t.Context(), "x", nil, nil)
 		require.NoError(t, err)
@@ -247,25 +264,6 @@ func TestDoubleWithOwnIDs(t *testing.T) {
 	}
 	assert.EqualValues(t, 2, chosen.Load())
 	assert.EqualValues(t, 2, looks.Load())
-}
-
-// withoutRules returns a sandbox that sends its requests to the function. Unlike one of
-// [canned.API], it also sends lookups of the IDs that the client has chosen.
-func withoutRules(t *testing.T, retries int, respond func(*http.Request) (*http.Response, error)) *sandbox.Sandbox {
-	t.Helper()
-	c, err := sandbox.NewClient(&sandbox.ClientOptions{
-		BaseURL: "https://api.test", Credentials: auth.Static(auth.Credentials{Token: "tok", TeamID: "team", ProjectID: "prj"}), MaxRetries: retries,
-		HTTPClient: &http.Client{Transport: canned.RoundTripper(func(req *http.Request) (*http.Response, error) {
-			if strings.HasSuffix(req.URL.Path, "/sandboxes/box") {
-				return canned.JSON(200, canned.RunningSandbox), nil
-			}
-			return respond(req)
-		})},
-	})
-	require.NoError(t, err)
-	sb, err := c.Get(t.Context(), "box", &sandbox.GetOptions{NoResume: true})
-	require.NoError(t, err)
-	return sb
 }
 
 // swapper exchanges the responses to the first two requests of a kind.

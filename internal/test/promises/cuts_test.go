@@ -32,7 +32,6 @@ type cutter struct {
 	plan []cut
 	// stream contains the last uncut stream of a waited command.
 	stream []byte
-	starts int // requests that start a command
 }
 
 func (c *cutter) client() *http.Client { return &http.Client{Transport: c} }
@@ -70,11 +69,6 @@ func (c *cutter) RoundTrip(req *http.Request) (*http.Response, error) {
 	logs := strings.HasSuffix(req.URL.Path, "/logs")
 	if !logs && !(req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/cmd")) {
 		return c.next.RoundTrip(req)
-	}
-	if !logs {
-		c.mu.Lock()
-		c.starts++
-		c.mu.Unlock()
 	}
 	// Cut only streams. A start gets one if it asks to wait for the command.
 	if !logs {
@@ -170,7 +164,7 @@ func randomPlan(rng *rand.Rand, from, size int64) []cut {
 // cutSandbox returns a sandbox behind a cutter.
 func cutSandbox(t *testing.T) (*sandboxtest.Server, *sandbox.Sandbox, *cutter) {
 	t.Helper()
-	srv := testkit.SharedServer(t)
+	srv := testkit.LightServer(t)
 	cuts := &cutter{next: testkit.Transport(t)}
 	client := testkit.Client(t, srv, sandbox.ClientOptions{
 		HTTPClient: cuts.client(),
@@ -179,7 +173,6 @@ func cutSandbox(t *testing.T) (*sandboxtest.Server, *sandbox.Sandbox, *cutter) {
 	})
 	sb, err := client.Create(t.Context(), testkit.Lasting(nil))
 	require.NoError(t, err)
-	testkit.DeleteLast(t, sb)
 	return srv, sb, cuts
 }
 
@@ -216,7 +209,7 @@ func bigScript(n int) script {
 func (s script) run(t *testing.T, sb *sandbox.Sandbox, why string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	done, err := sb.RunCommand(t.Context(), "sh", s.args, &sandbox.CommandOptions{Stdout: &stdout, Stderr: &stderr})
+	done, err := sb.RunCommand(t.Context(), "bash", s.args, &sandbox.CommandOptions{Stdout: &stdout, Stderr: &stderr})
 	require.NoError(t, err, why)
 	s.check(t, why, stdout.String(), stderr.String(), done.ExitCode)
 }
@@ -258,7 +251,7 @@ func TestExactlyOnceLogs(t *testing.T) {
 	// After its output, the command waits for a file. So the log has not ended when the
 	// cut comes, even if the cut looks like an end.
 	hold := []string{"-c", strings.Replace(s.args[1], "exit 3", "while [ ! -e go ]; do sleep 0.1; done; exit 3", 1)}
-	cmd, err := sb.StartCommand(t.Context(), "sh", hold, nil)
+	cmd, err := sb.StartCommand(t.Context(), "bash", hold, nil)
 	require.NoError(t, err)
 	size := int64(len(s.stdout) + len(s.stderr)) // the minimum size of the log, which contains these as JSON
 	for at := int64(0); at <= size; at += 3 {
@@ -313,10 +306,10 @@ func TestExactlyOnceRandom(t *testing.T) {
 			s.run(t, sb, why)
 			continue
 		case 1:
-			cmd, err = sb.StartCommand(t.Context(), "sh", s.args, &sandbox.StartOptions{Stdout: &stdout, Stderr: &stderr})
+			cmd, err = sb.StartCommand(t.Context(), "bash", s.args, &sandbox.StartOptions{Stdout: &stdout, Stderr: &stderr})
 			require.NoError(t, err, why)
 		case 2:
-			cmd, err = sb.StartCommand(t.Context(), "sh", s.args, nil)
+			cmd, err = sb.StartCommand(t.Context(), "bash", s.args, nil)
 			require.NoError(t, err)
 			for line, err := range cmd.Logs(t.Context()) {
 				require.NoError(t, err, why)
@@ -336,18 +329,18 @@ func TestExactlyOnceRandom(t *testing.T) {
 // TestReattachGivesUp: if the client can't repair a stream, the error has the command's ID.
 func TestReattachGivesUp(t *testing.T) {
 	t.Parallel()
+	srv := testkit.LightServer(t)
 	cuts := &cutter{next: testkit.Transport(t)}
-	client := testkit.Client(t, testkit.SharedServer(t), sandbox.ClientOptions{
+	client := testkit.Client(t, srv, sandbox.ClientOptions{
 		HTTPClient: cuts.client(), MaxRetries: -1,
 		Reattach: &sandbox.ReattachOptions{Attempts: 3, Wait: time.Millisecond},
 	})
 	sb, err := client.Create(t.Context(), nil)
 	require.NoError(t, err)
-	testkit.DeleteLast(t, sb)
-	_, err = sb.RunCommand(t.Context(), "sh", []string{"-c", "echo out; exit 5"}, nil)
+	_, err = sb.RunCommand(t.Context(), "bash", []string{"-c", "echo out; exit 5"}, nil)
 	require.NoError(t, err)
 	cuts.set(cut{after: cuts.firstRecord(), how: errReset}, cut{status: 502}, cut{status: 503}, cut{status: 502}, cut{status: 502})
-	_, err = sb.RunCommand(t.Context(), "sh", []string{"-c", "echo out; exit 5"}, nil)
+	_, err = sb.RunCommand(t.Context(), "bash", []string{"-c", "echo out; exit 5"}, nil)
 	var lost *sandbox.StreamError
 	require.ErrorAs(t, err, &lost)
 	require.NotEmpty(t, lost.CommandID)
@@ -379,7 +372,7 @@ func TestCutBeforeTheCommand(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "found\n", out)
 	}
-	assert.Equal(t, len(cutErrors), cuts.starts)
+	assert.Equal(t, len(cutErrors), testkit.Count(srv, sandboxtest.RunCommand))
 
 	plain := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: cuts.client(), ServerCommandIDs: true})
 	sb, err := plain.Get(t.Context(), sb.Name(), nil)
@@ -389,7 +382,7 @@ func TestCutBeforeTheCommand(t *testing.T) {
 		_, err := sb.RunCommand(t.Context(), "true", nil, nil)
 		require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown)
 	}
-	assert.Equal(t, 2*len(cutErrors), cuts.starts)
+	assert.Equal(t, 2*len(cutErrors), testkit.Count(srv, sandboxtest.RunCommand))
 }
 
 // TestAtMostOnce runs commands that each append a line to a file. After three of ten
@@ -413,9 +406,11 @@ func atMostOnce(t *testing.T, serverIDs bool) {
 	if !needs.Slow() {
 		total = 24
 	}
-	srv, gate, sb, _ := testkit.ShareBehind(t, sandbox.ClientOptions{ServerCommandIDs: serverIDs}, nil)
+	srv := testkit.LightServer(t)
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{ServerCommandIDs: serverIDs}).Create(t.Context(), testkit.Lasting(nil))
+	require.NoError(t, err)
 	for _, f := range []sandboxtest.Fault{{ActThenStatus: 502, Probability: 0.15}, {DropAfter: true, Probability: 0.18}} {
-		f.Operation, f.Match = sandboxtest.RunCommand, testkit.Of(sb)
+		f.Operation = sandboxtest.RunCommand
 		defer srv.Inject(f)()
 	}
 	var (
@@ -438,7 +433,7 @@ func atMostOnce(t *testing.T, serverIDs bool) {
 		})
 	}
 	group.Wait()
-	looks := gate.Sent(testkit.IsLook)
+	looks := testkit.Count(srv, sandboxtest.GetCommand)
 	counts := lines(t, sb)
 	unknown := 0
 	for line, ran := range known {

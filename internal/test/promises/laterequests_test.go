@@ -437,8 +437,11 @@ func TestLateResume(t *testing.T) {
 	for _, outcome := range []string{"retried", "given up"} {
 		t.Run(outcome, func(t *testing.T) {
 			t.Parallel()
-			srv, made := testkit.Share(t, nil)
-			_, err := made.Stop(t.Context(), nil)
+			srv := testkit.LightServer(t)
+			other := testkit.Client(t, srv, sandbox.ClientOptions{})
+			made, err := other.Create(t.Context(), &sandbox.CreateOptions{Name: "work"})
+			require.NoError(t, err)
+			_, err = made.Stop(t.Context(), nil)
 			require.NoError(t, err)
 			late := &delayer{next: testkit.Transport(t)}
 			how := sandbox.ClientOptions{HTTPClient: &http.Client{Transport: late}, RetryWait: time.Millisecond}
@@ -452,7 +455,7 @@ func TestLateResume(t *testing.T) {
 				return nil
 			}}
 			late.hold(api.GetSandbox, http.StatusBadGateway)
-			sb, err := c.Get(t.Context(), made.Name(), opts)
+			sb, err := c.Get(t.Context(), "work", opts)
 			if outcome == "given up" {
 				require.Error(t, err)
 			} else {
@@ -467,7 +470,7 @@ func TestLateResume(t *testing.T) {
 				if sb != nil {
 					testkit.Output(t, sb, "true")
 				}
-				sb, err = c.Get(t.Context(), made.Name(), opts)
+				sb, err = c.Get(t.Context(), "work", opts)
 				require.NoError(t, err)
 			}
 			assert.Equal(t, before, runs, "the late request started the session")
@@ -482,11 +485,11 @@ func TestLostResumeThatTakesTime(t *testing.T) {
 	for _, by := range []string{"Get", "a call"} {
 		t.Run(by, func(t *testing.T) {
 			t.Parallel()
-			gate, c := testkit.Gated(t, testkit.SharedServer(t), sandbox.ClientOptions{RetryWait: time.Millisecond})
-			sb, err := c.Create(t.Context(), nil)
+			srv := testkit.LightServer(t)
+			gate := &testkit.Gateway{Next: testkit.Transport(t)}
+			c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}, RetryWait: time.Millisecond})
+			sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "work"})
 			require.NoError(t, err)
-			testkit.DeleteLast(t, sb)
-			name := sb.Name()
 			_, err = sb.Stop(t.Context(), nil)
 			require.NoError(t, err)
 			runs := 0
@@ -496,7 +499,7 @@ func TestLostResumeThatTakesTime(t *testing.T) {
 			}}
 			if by == "a call" {
 				opts.NoResume = true
-				sb, err = c.Get(t.Context(), name, opts)
+				sb, err = c.Get(t.Context(), "work", opts)
 				require.NoError(t, err)
 			}
 			lost, pending := false, false
@@ -513,7 +516,7 @@ func TestLostResumeThatTakesTime(t *testing.T) {
 				return resp, testkit.AsPending(resp)
 			})
 			if by == "Get" {
-				sb, err = c.Get(t.Context(), name, opts)
+				sb, err = c.Get(t.Context(), "work", opts)
 				require.NoError(t, err)
 			}
 			testkit.Output(t, sb, "true")
@@ -569,12 +572,11 @@ func TestLateJoin(t *testing.T) {
 // the command, which runs once.
 func TestLateStart(t *testing.T) {
 	t.Parallel()
-	late := &delayer{next: testkit.Transport(t)}
-	gate, c := testkit.Gated(t, testkit.SharedServer(t), sandbox.ClientOptions{})
+	srv := testkit.LightServer(t)
+	late, gate := &delayer{next: testkit.Transport(t)}, &testkit.Gateway{}
 	gate.Next = late
-	sb, err := c.Create(t.Context(), nil)
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}}).Create(t.Context(), nil)
 	require.NoError(t, err)
-	testkit.DeleteLast(t, sb)
 	looks := 0
 	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)

@@ -23,7 +23,9 @@ import (
 // runs once, because this call has created the sandbox.
 func TestLostCreates(t *testing.T) {
 	t.Parallel()
-	gate, c := testkit.Gated(t, testkit.SharedServer(t), sandbox.ClientOptions{RetryWait: time.Millisecond})
+	srv := testkit.LightServer(t)
+	gate := &testkit.Gateway{Next: testkit.Transport(t)}
+	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}, RetryWait: time.Millisecond})
 	creates, runs := 0, 0
 	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 		if req.Method != http.MethodPost || !strings.HasSuffix(req.URL.Path, "/v3/sandboxes") {
@@ -47,7 +49,7 @@ func TestLostCreates(t *testing.T) {
 // so is lost.
 func TestCleanUpIsRepeated(t *testing.T) {
 	t.Parallel()
-	_, gate, sb, direct := testkit.ShareBehind(t, sandbox.ClientOptions{}, nil)
+	_, gate, sb, direct := testkit.LightBehind(t, sandbox.ClientOptions{}, nil)
 	w, err := sb.FS().Create(t.Context(), "file", nil)
 	require.NoError(t, err)
 	_, err = w.Write(make([]byte, 9<<20)) // more than one piece
@@ -87,12 +89,11 @@ func setBody(req *http.Request, body []byte) {
 func TestLateUploadIsSwept(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
-	late := &delayer{next: testkit.Transport(t)}
-	gate, c := testkit.Gated(t, testkit.SharedServer(t), sandbox.ClientOptions{RetryWait: time.Millisecond})
+	srv := testkit.LightServer(t)
+	late, gate := &delayer{next: testkit.Transport(t)}, &testkit.Gateway{}
 	gate.Next = late
-	sb, err := c.Create(t.Context(), nil)
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}, RetryWait: time.Millisecond}).Create(t.Context(), nil)
 	require.NoError(t, err)
-	testkit.DeleteLast(t, sb)
 	left := func() []string {
 		return strings.Fields(testkit.Output(t, sb, "sh", "-c", "ls -A /tmp | grep '^[.]piece-'; true"))
 	}
@@ -138,7 +139,11 @@ func TestLateUploadIsSwept(t *testing.T) {
 // any data. The call fails.
 func TestSuccessOfNothingSent(t *testing.T) {
 	t.Parallel()
-	_, gate, sb, _ := testkit.ShareBehind(t, sandbox.ClientOptions{RetryWait: time.Millisecond}, nil)
+	srv, made := testkit.LightStart(t, nil)
+	gate := &testkit.Gateway{Next: testkit.Transport(t)}
+	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}, RetryWait: time.Millisecond})
+	sb, err := c.Get(t.Context(), made.Name(), nil)
+	require.NoError(t, err)
 	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 		if !strings.HasSuffix(req.URL.Path, "/fs/write") {
 			return next.RoundTrip(req)

@@ -118,7 +118,7 @@ func kept(n int) sandbox.CreateOptions {
 // refuse a value beyond it.
 func TestLimitsAgree(t *testing.T) {
 	t.Parallel()
-	srv := testkit.SharedServer(t)
+	srv := testkit.LightServer(t)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
 	for i := range wire.MaxMounts + 1 {
 		_, err := c.GetOrCreateDrive(t.Context(), fmt.Sprintf("d%d", i), nil)
@@ -163,8 +163,10 @@ func TestLimitsAgree(t *testing.T) {
 // TestOtherLimitsAgree is like TestLimitsAgree, but for commands, drives and listings.
 func TestOtherLimitsAgree(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Share(t, nil)
+	srv := testkit.LightServer(t)
 	c := testkit.Client(t, srv, sandbox.ClientOptions{})
+	sb, err := c.Create(t.Context(), nil)
+	require.NoError(t, err)
 	snapshot, err := sb.Snapshot(t.Context(), nil)
 	require.NoError(t, err)
 	run := func(opts sandbox.CommandOptions) error {

@@ -296,11 +296,11 @@ func TestLostResponses(t *testing.T) {
 // creates a drive with the same name. The client does not delete the new drive.
 func TestDeleteDriveOnlyOurs(t *testing.T) {
 	t.Parallel()
-	const name = "only-ours"
-	srv := testkit.SharedServer(t)
+	srv := testkit.LightServer(t)
 	other := testkit.Client(t, srv, sandbox.ClientOptions{})
-	gate, c := testkit.Gated(t, srv, sandbox.ClientOptions{})
-	drive, err := c.GetOrCreateDrive(t.Context(), name, nil)
+	gate := &testkit.Gateway{Next: testkit.Transport(t)}
+	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}})
+	drive, err := c.GetOrCreateDrive(t.Context(), "data", nil)
 	require.NoError(t, err)
 	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
@@ -308,12 +308,12 @@ func TestDeleteDriveOnlyOurs(t *testing.T) {
 			return resp, err
 		}
 		resp.Body.Close()
-		_, err = other.GetOrCreateDrive(t.Context(), name, nil)
+		_, err = other.GetOrCreateDrive(t.Context(), "data", nil)
 		assert.NoError(t, err)
 		return nil, errReset
 	})
 	require.NoError(t, drive.Delete(t.Context()))
-	theirs, err := other.GetDrive(t.Context(), name)
+	theirs, err := other.GetDrive(t.Context(), "data")
 	require.NoError(t, err, "the client has deleted another client's drive")
 	assert.NotEqual(t, drive.Info().ID, theirs.Info().ID)
 }
@@ -323,10 +323,12 @@ func TestDeleteDriveOnlyOurs(t *testing.T) {
 // succeeds.
 func TestDeleteArrivesLate(t *testing.T) {
 	t.Parallel()
-	gate, c := testkit.Gated(t, testkit.SharedServer(t), sandbox.ClientOptions{})
+	srv := testkit.LightServer(t)
+	gate := &testkit.Gateway{Next: testkit.Transport(t)}
+	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}})
 	sb, err := c.Create(t.Context(), nil)
 	require.NoError(t, err)
-	drive, err := c.GetOrCreateDrive(t.Context(), "deleted-late", nil)
+	drive, err := c.GetOrCreateDrive(t.Context(), "data", nil)
 	require.NoError(t, err)
 	for _, remove := range []func() error{func() error { return sb.Delete(t.Context(), nil) }, func() error { return drive.Delete(t.Context()) }} {
 		deletes := 0

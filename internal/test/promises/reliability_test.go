@@ -35,7 +35,7 @@ import (
 // the command, and does not run the command again in the next session.
 func TestRunsOnceDespiteEndedSession(t *testing.T) {
 	t.Parallel()
-	_, gate, sb, direct := testkit.ShareBehind(t, sandbox.ClientOptions{}, nil)
+	srv, gate, sb, direct := testkit.LightBehind(t, sandbox.ClientOptions{}, nil)
 	cut, stopped, delivered := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	deliver := sync.OnceFunc(func() { close(delivered) })
 	var first atomic.Bool
@@ -65,7 +65,7 @@ func TestRunsOnceDespiteEndedSession(t *testing.T) {
 	})
 	go func() {
 		defer close(stopped)
-		assert.Eventually(t, func() bool { return gate.Sent(testkit.IsRun) == 1 }, testkit.Patience, 10*time.Millisecond)
+		assert.Eventually(t, func() bool { return testkit.Count(srv, sandboxtest.RunCommand) == 1 }, testkit.Patience, 10*time.Millisecond)
 		// The shell creates the file before it writes to it.
 		for charged, _ := direct.FS().ReadFile(t.Context(), "charged"); string(charged) != "once\n" && t.Context().Err() == nil; {
 			charged, _ = direct.FS().ReadFile(t.Context(), "charged")
@@ -90,6 +90,7 @@ func TestRunsOnceDespiteLostResponse(t *testing.T) {
 	t.Parallel()
 	needs.GNU(t)
 	const script = "echo once >> charged"
+	srv := testkit.LightServer(t)
 	for name, run := range map[string]func(sb *sandbox.Sandbox) error{
 		"RunCommand": func(sb *sandbox.Sandbox) error {
 			_, err := sb.RunCommand(t.Context(), "sh", []string{"-c", script}, nil)
@@ -115,7 +116,7 @@ func TestRunsOnceDespiteLostResponse(t *testing.T) {
 			}
 			t.Run(name+", "+lost, func(t *testing.T) {
 				t.Parallel()
-				_, gate, sb, direct := testkit.ShareBehind(t, sandbox.ClientOptions{}, nil)
+				_, gate, sb, direct := testkit.BehindOn(t, srv, sandbox.ClientOptions{}, nil)
 				var first, stopped atomic.Bool
 				gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 					if testkit.IsLogs(req) && stopped.CompareAndSwap(false, true) {
@@ -159,8 +160,10 @@ func TestReplacedMeanwhile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			srv, sb := testkit.Share(t, nil)
+			srv := testkit.LightServer(t)
 			a := testkit.Client(t, srv, sandbox.ClientOptions{})
+			sb, err := a.Create(t.Context(), &sandbox.CreateOptions{Name: "work"})
+			require.NoError(t, err)
 			res, err := sb.Stop(t.Context(), nil)
 			require.NoError(t, err)
 			snap, err := a.GetSnapshot(t.Context(), res.Snapshot.ID)
@@ -171,13 +174,13 @@ func TestReplacedMeanwhile(t *testing.T) {
 			var once sync.Once
 			replace := func() {
 				once.Do(func() {
-					made, err := a.GetOrCreate(t.Context(), sb.Name(), opts())
+					made, err := a.GetOrCreate(t.Context(), "work", opts())
 					if assert.NoError(t, err) {
 						assert.NoError(t, made.FS().WriteFile(t.Context(), "important", []byte("an hour of work"), 0o644))
 					}
 				})
 			}
-			gate, b := testkit.Gated(t, srv, sandbox.ClientOptions{})
+			gate := &testkit.Gateway{Next: testkit.Transport(t)}
 			gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 				before, behind := overtaken(req)
 				if before {
@@ -189,10 +192,11 @@ func TestReplacedMeanwhile(t *testing.T) {
 				}
 				return resp, err
 			})
-			got, err := b.GetOrCreate(t.Context(), sb.Name(), opts())
+			b := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}})
+			got, err := b.GetOrCreate(t.Context(), "work", opts())
 			if name == "before the delete" {
 				require.ErrorIs(t, err, sandbox.ErrReplaced)
-				assert.ErrorContains(t, err, strconv.Quote(sb.Name()))
+				assert.ErrorContains(t, err, `"work"`)
 				return
 			}
 			require.NoError(t, err)
@@ -209,10 +213,10 @@ func TestDeleteOnlyOurs(t *testing.T) {
 		for _, lost := range []string{"before it acted", "after it acted", "and the name was taken"} {
 			t.Run(way+" "+lost, func(t *testing.T) {
 				t.Parallel()
-				srv := testkit.SharedServer(t)
+				srv := testkit.LightServer(t)
 				other := testkit.Client(t, srv, sandbox.ClientOptions{})
-				gate, c := testkit.Gated(t, srv, sandbox.ClientOptions{})
-				name := strings.ReplaceAll("only-ours "+way+" "+lost, " ", "-")
+				gate := &testkit.Gateway{Next: testkit.Transport(t)}
+				c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}})
 				var once atomic.Bool
 				gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 					if req.Method != http.MethodDelete || !once.CompareAndSwap(false, true) {
@@ -234,19 +238,19 @@ func TestDeleteOnlyOurs(t *testing.T) {
 						resp.Body.Close()
 					}
 					if lost == "and the name was taken" {
-						_, err := other.Create(t.Context(), &sandbox.CreateOptions{Name: name})
+						_, err := other.Create(t.Context(), &sandbox.CreateOptions{Name: "shared"})
 						assert.NoError(t, err)
 					}
 					return nil, errReset
 				})
-				sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: name})
+				sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "shared"})
 				require.NoError(t, err)
 				if way == "handle" {
 					err = sb.Delete(t.Context(), nil)
 				} else {
-					err = c.Delete(t.Context(), name, nil)
+					err = c.Delete(t.Context(), "shared", nil)
 				}
-				_, getErr := other.Get(t.Context(), name, nil)
+				_, getErr := other.Get(t.Context(), "shared", nil)
 				if lost == "and the name was taken" {
 					require.NoError(t, getErr, "the client has deleted another client's sandbox")
 					if way == "name" {
@@ -283,14 +287,15 @@ func createdEarlier(t *testing.T, resp *http.Response, by time.Duration) {
 // all responses. The client does not treat this error as proof of the deletion.
 func TestDeleteIsNotProvenByAnother(t *testing.T) {
 	t.Parallel()
-	gate, c := testkit.Gated(t, testkit.SharedServer(t), sandbox.ClientOptions{RetryWait: time.Millisecond})
+	srv := testkit.LightServer(t)
+	gate := &testkit.Gateway{Next: testkit.Transport(t)}
+	c := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}, RetryWait: time.Millisecond})
 	sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "ours"})
 	require.NoError(t, err)
-	testkit.DeleteLast(t, sb)
 	stopped, err := sb.Stop(t.Context(), nil)
 	require.NoError(t, err)
 	require.NotNil(t, stopped.Snapshot)
-	drive, err := c.GetOrCreateDrive(t.Context(), "ours", nil)
+	drive, err := c.GetOrCreateDrive(t.Context(), "data", nil)
 	require.NoError(t, err)
 	snapshot, err := c.GetSnapshot(t.Context(), stopped.Snapshot.ID)
 	require.NoError(t, err)
@@ -301,7 +306,7 @@ func TestDeleteIsNotProvenByAnother(t *testing.T) {
 		},
 		"drive, by its handle": {
 			func() error { return drive.Delete(t.Context()) },
-			func() error { _, err := c.GetDrive(t.Context(), "ours"); return err },
+			func() error { _, err := c.GetDrive(t.Context(), "data"); return err },
 		},
 		"snapshot": {
 			func() error { return snapshot.Delete(t.Context()) },
@@ -330,12 +335,11 @@ func TestDeleteIsNotProvenByAnother(t *testing.T) {
 // except for SIGKILL. A kill succeeds even if its response is lost.
 func TestKillOnce(t *testing.T) {
 	t.Parallel()
-	srv := testkit.SharedServer(t)
+	srv := testkit.LightServer(t)
 	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{RetryWait: time.Millisecond}).Create(t.Context(), nil)
 	require.NoError(t, err)
-	testkit.DeleteLast(t, sb)
 	for _, f := range []sandboxtest.Fault{{ActThenStatus: 502}, {DropAfter: true}} {
-		f.Operation, f.Match, f.Times = sandboxtest.KillCommand, testkit.Of(sb), 1
+		f.Operation, f.Times = sandboxtest.KillCommand, 1
 		cmd, err := sb.StartCommand(t.Context(), "bash", []string{"-c", `trap 'echo got one' INT; echo ready; while [ ! -e go ]; do sleep 0.1; done; rm go; echo over`}, nil)
 		require.NoError(t, err)
 		_, err = cmd.WaitForLog(t.Context(), regexp.MustCompile("ready"))
@@ -363,10 +367,10 @@ func TestKillOnce(t *testing.T) {
 // while the call waits for a connection, so a slow machine does not exceed time limits.
 func TestKillOnCancelEarly(t *testing.T) {
 	t.Parallel()
-	srv, outer := testkit.Share(t, nil)
+	srv, outer := testkit.LightStart(t, nil)
 	synctest.Test(t, func(t *testing.T) {
-		gate, c := testkit.Gated(t, srv, sandbox.ClientOptions{})
-		sb, err := c.Get(t.Context(), outer.Name(), nil)
+		gate := &testkit.Gateway{Next: testkit.Transport(t)}
+		sb, err := testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}}).Get(t.Context(), outer.Name(), nil)
 		require.NoError(t, err)
 		for name, run := range map[string]func(context.Context) error{
 			"RunCommand": func(ctx context.Context) error {
@@ -403,7 +407,7 @@ func TestKillOnCancelEarly(t *testing.T) {
 // both the context's error and the cause.
 func TestContextCauses(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, nil)
+	_, sb := testkit.LightStart(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sleep", []string{"1000"}, nil)
 	require.NoError(t, err)
 	why := errors.New("superseded")
@@ -437,7 +441,7 @@ func TestContextCauses(t *testing.T) {
 // of commands, and also finds the commands of a session that another client has started.
 func TestLookupsDoNotResume(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Share(t, nil)
+	srv, sb := testkit.LightStart(t, nil)
 	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", "exit 6"}, nil)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {

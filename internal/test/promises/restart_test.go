@@ -133,7 +133,7 @@ func runOnce(ctx context.Context, srv *sandboxtest.Server, stored []byte, id str
 // start, and restarts it. The command runs exactly once.
 func TestKilledAtEveryPoint(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Share(t, nil)
+	srv, sb := testkit.LightStart(t, nil)
 	stored, err := json.Marshal(sb.CurrentSession())
 	require.NoError(t, err)
 	point := 0

@@ -23,6 +23,7 @@ import (
 	"github.com/go-vercel/sandbox"
 	"github.com/go-vercel/sandbox/internal/test/needs"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
 )
 
 // sandboxSending returns a sandbox in which other programs replace tar, gzip and base64, so
@@ -37,12 +38,13 @@ func sandboxSending(t *testing.T, names []string) *sandbox.Sandbox {
 	}
 	require.NoError(t, tw.Close())
 	require.NoError(t, zw.Close())
-	_, sb := testkit.ShareIsolated(t, nil)
+	sb, err := sandboxtest.New(t, nil).Client().Create(t.Context(), nil)
+	require.NoError(t, err)
 	testkit.NeedRoot(t, sb)
 	require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{
 		{Path: "/vercel/payload", Content: []byte(base64.StdEncoding.EncodeToString(archive.Bytes()))},
 	}, nil))
-	_, err := sb.RunCommand(t.Context(), "bash", []string{"-c", `cd /usr/local/bin &&
+	_, err = sb.RunCommand(t.Context(), "bash", []string{"-c", `cd /usr/local/bin &&
 		printf '#!/bin/sh\ntrue\n' > tar; printf '#!/bin/sh\ncat\n' > gzip; printf '#!/bin/sh\ncat /vercel/payload\n' > base64
 		chmod +x tar gzip base64`}, &sandbox.CommandOptions{Sudo: true})
 	require.NoError(t, err)
@@ -87,7 +89,8 @@ func TestDownloadDirOfABomb(t *testing.T) {
 // replaced by links. The upload does not follow the links that lead out of the tree.
 func TestUploadFollowsNoLinks(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, nil)
+	sb, err := testkit.LightServer(t).Client().Create(t.Context(), nil)
+	require.NoError(t, err)
 	base := t.TempDir()
 	tree, outside := filepath.Join(base, "tree"), filepath.Join(base, "outside")
 	const secret, mine = "outside-secret-of-the-user", "inside-of-the-tree-00000000"
@@ -147,11 +150,12 @@ func TestUploadFollowsNoLinks(t *testing.T) {
 // TestDownloadFileMaxBytes: DownloadFile of an endless file fails instead of filling the disk.
 func TestDownloadFileMaxBytes(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, nil)
+	sb, err := testkit.LightServer(t).Client().Create(t.Context(), nil)
+	require.NoError(t, err)
 	require.NoError(t, sb.WriteFiles(t.Context(), []sandbox.File{{Path: "f", Content: []byte(strings.Repeat("x", 1000))}}, nil))
 	dir := t.TempDir()
 	dst := filepath.Join(dir, "f")
-	err := sb.FS().DownloadFile(t.Context(), "f", dst, &sandbox.DownloadFileOptions{MaxBytes: 999})
+	err = sb.FS().DownloadFile(t.Context(), "f", dst, &sandbox.DownloadFileOptions{MaxBytes: 999})
 	limit, ok := errors.AsType[*http.MaxBytesError](err)
 	require.True(t, ok, "%v", err)
 	assert.EqualValues(t, 999, limit.Limit)

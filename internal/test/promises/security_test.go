@@ -24,6 +24,7 @@ import (
 	"github.com/go-vercel/sandbox/auth"
 	"github.com/go-vercel/sandbox/internal/test/canned"
 	"github.com/go-vercel/sandbox/internal/test/testkit"
+	"github.com/go-vercel/sandbox/sandboxtest"
 	"github.com/go-vercel/sandbox/terminal"
 )
 
@@ -222,9 +223,14 @@ func TestRedirects(t *testing.T) {
 // that it can't control a terminal or forge lines of a log.
 func TestErrorsArePrintable(t *testing.T) {
 	t.Parallel()
-	sb := canned.API(func(*http.Request) (*http.Response, error) {
-		return canned.Ran("", "\x1b]52;c;cm0gLXJmIC8K\a\x1b[2J\n2026/01/01 00:00:00 INFO all is well\n", 3), nil
-	}).Sandbox(t)
+	sb, err := sandboxtest.New(t, nil).Client().Create(t.Context(), nil)
+	require.NoError(t, err)
+	testkit.NeedRoot(t, sb)
+	const evil = `for n in ls stat find rm mv readlink realpath useradd chown id; do
+		printf '#!/bin/sh\nprintf "\\033]52;c;cm0gLXJmIC8K\\007\\033[2J\\n2026/01/01 00:00:00 INFO all is well\\n" >&2\nexit 3\n' > /usr/local/bin/$n
+		chmod +x /usr/local/bin/$n; done`
+	_, err = sb.RunCommand(t.Context(), "bash", []string{"-c", evil}, &sandbox.CommandOptions{Sudo: true})
+	require.NoError(t, err)
 	plain := func(name string, err error) {
 		t.Helper()
 		require.Error(t, err, name)
@@ -232,7 +238,7 @@ func TestErrorsArePrintable(t *testing.T) {
 		assert.NotContains(t, err.Error(), "\n", name)
 		assert.Contains(t, err.Error(), `\x1b`, name)
 	}
-	_, err := sb.FS().ReadDir(t.Context(), "/tmp")
+	_, err = sb.FS().ReadDir(t.Context(), "/tmp")
 	plain("ReadDir", err)
 	_, err = sb.FS().Stat(t.Context(), "/tmp")
 	plain("Stat", err)
@@ -263,7 +269,9 @@ func TestErrorsArePrintable(t *testing.T) {
 // TestHandlesFromJSON: if a handle's name or ID would lead to another route, it sends no request.
 func TestHandlesFromJSON(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, &sandbox.CreateOptions{Name: "thename"})
+	srv := testkit.LightServer(t)
+	sb, err := srv.Client().Create(t.Context(), &sandbox.CreateOptions{Name: "thename"})
+	require.NoError(t, err)
 	command, err := sb.StartCommand(t.Context(), "sleep", []string{"5"}, nil)
 	require.NoError(t, err)
 	defer func() { _ = command.Kill(t.Context()) }()
@@ -354,7 +362,7 @@ func TestHandlesFromJSON(t *testing.T) {
 // the client refuses it.
 func TestTerminalInTheClear(t *testing.T) {
 	t.Parallel()
-	srv := testkit.SharedServer(t)
+	srv := testkit.LightServer(t)
 	var reached bool
 	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { reached = true; w.WriteHeader(404) }))
 	defer plain.Close()
@@ -375,7 +383,6 @@ func TestTerminalInTheClear(t *testing.T) {
 		sb, err := c.Create(t.Context(), nil)
 		require.NoError(t, err)
 		_, err = terminal.Open(t.Context(), sb, nil)
-		require.NoError(t, sb.Delete(t.Context(), nil))
 		assert.ErrorContains(t, err, "not encrypted")
 		assert.NotContains(t, everyForm(err), "terminal-token")
 	}

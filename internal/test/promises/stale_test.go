@@ -81,22 +81,21 @@ func TestStaleResponses(t *testing.T) {
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			srv := testkit.SharedServer(t)
+			srv := testkit.LightServer(t)
 			other := testkit.Client(t, srv, sandbox.ClientOptions{})
 			proxy := &replayer{next: testkit.Transport(t), known: map[string][]byte{}}
 			c := testkit.Client(t, srv, sandbox.ClientOptions{
 				HTTPClient: &http.Client{Transport: proxy}, RetryWait: time.Millisecond, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond},
 			})
-			_, ours := testkit.Share(t, nil)
-			if name == "List" { // two pages
-				testkit.Share(t, nil)
+			for _, name := range []string{"work", "second", "third"} {
+				_, err := other.Create(t.Context(), &sandbox.CreateOptions{Name: name})
+				require.NoError(t, err)
 			}
-			sb, err := c.Get(t.Context(), ours.Name(), nil)
+			sb, err := c.Get(t.Context(), "work", nil)
 			require.NoError(t, err)
-			require.NoError(t, other.Delete(t.Context(), ours.Name(), nil))
-			theirs, err := other.Create(t.Context(), &sandbox.CreateOptions{Name: ours.Name()})
+			require.NoError(t, other.Delete(t.Context(), "work", nil))
+			theirs, err := other.Create(t.Context(), &sandbox.CreateOptions{Name: "work"})
 			require.NoError(t, err)
-			testkit.DeleteLast(t, theirs)
 			testkit.Output(t, theirs, "touch", "theirs")
 			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 			defer cancel()

@@ -26,12 +26,12 @@ import (
 // by its ID. It returns the found command only if the program and arguments are the same.
 func TestAdoptsOnlyItsOwn(t *testing.T) {
 	t.Parallel()
-	srv, sb := testkit.Share(t, nil)
+	srv, sb := testkit.LightStart(t, nil)
 	const id = "mine"
 	_, err := sb.RunCommand(t.Context(), "echo", []string{"first"}, &sandbox.CommandOptions{ID: id})
 	require.NoError(t, err)
 	for name, args := range map[string][]string{"other arguments": {"second"}, "more arguments": {"first", "second"}} {
-		lost := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, Match: testkit.Of(sb), ActThenStatus: 502, Times: 1})
+		lost := srv.Inject(sandboxtest.Fault{Operation: sandboxtest.RunCommand, ActThenStatus: 502, Times: 1})
 		_, err := sb.RunCommand(t.Context(), "echo", args, &sandbox.CommandOptions{ID: id})
 		lost()
 		require.ErrorIs(t, err, sandbox.ErrOutcomeUnknown, name)
@@ -50,20 +50,19 @@ func TestAdoptsOnlyItsOwn(t *testing.T) {
 // error matches the context's error, its cause, and ErrOutcomeUnknown.
 func TestContextEndsDuringLookup(t *testing.T) {
 	t.Parallel()
+	_, gate, sb, _ := testkit.LightBehind(t, sandbox.ClientOptions{}, nil)
 	why := errors.New("enough")
-	var end context.CancelCauseFunc
-	sb := withoutRules(t, 0, func(req *http.Request) (*http.Response, error) {
-		if testkit.IsLook(req) {
-			end(why)
-		}
-		return nil, errReset
-	})
 	for name, start := range map[string]func(context.Context) error{
 		"RunCommand":   func(ctx context.Context) error { _, err := sb.RunCommand(ctx, "true", nil, nil); return err },
 		"StartCommand": func(ctx context.Context) error { _, err := sb.StartCommand(ctx, "true", nil, nil); return err },
 	} {
-		var ctx context.Context
-		ctx, end = context.WithCancelCause(t.Context())
+		ctx, end := context.WithCancelCause(t.Context())
+		gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+			if testkit.IsLook(req) {
+				end(why)
+			}
+			return nil, errReset
+		})
 		err := start(ctx)
 		require.ErrorIs(t, err, why, name)
 		require.ErrorIs(t, err, context.Canceled, name)
@@ -76,7 +75,7 @@ func TestContextEndsDuringLookup(t *testing.T) {
 // conflict. The client does not conclude that another caller uses the ID or the name.
 func TestDeliveredTwice(t *testing.T) {
 	t.Parallel()
-	srv, gate, sb, direct := testkit.ShareBehind(t, sandbox.ClientOptions{}, nil)
+	srv, gate, sb, direct := testkit.LightBehind(t, sandbox.ClientOptions{}, nil)
 	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 		if req.Method != http.MethodPost || !testkit.IsRun(req) && !strings.HasSuffix(req.URL.Path, "/sandboxes") {
 			return next.RoundTrip(req)
@@ -107,7 +106,7 @@ func TestDeliveredTwice(t *testing.T) {
 	assert.Equal(t, "x\ny\n", testkit.Output(t, direct, "cat", "runs"))
 
 	made := 0
-	_, err = testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}}).GetOrCreate(t.Context(), "delivered-twice", &sandbox.CreateOptions{
+	_, err = testkit.Client(t, srv, sandbox.ClientOptions{HTTPClient: &http.Client{Transport: gate}}).GetOrCreate(t.Context(), "twice", &sandbox.CreateOptions{
 		OnCreate: func(context.Context, *sandbox.Sandbox) error {
 			made++
 			return nil
@@ -121,14 +120,24 @@ func TestDeliveredTwice(t *testing.T) {
 // if it has requested an uncompressed response.
 func TestCompressedErrors(t *testing.T) {
 	t.Parallel()
-	sb := canned.API(func(*http.Request) (*http.Response, error) {
+	_, gate, sb, _ := testkit.LightBehind(t, sandbox.ClientOptions{}, nil)
+	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if err != nil || resp.StatusCode < 400 {
+			return resp, err
+		}
+		defer resp.Body.Close()
 		var zipped bytes.Buffer
 		zw := gzip.NewWriter(&zipped)
-		_, err := io.WriteString(zw, `{"error":{"code":"executable_not_found","message":"no such program"}}`)
-		resp := canned.Response(400, "application/json", &zipped)
+		_, err = io.Copy(zw, resp.Body)
+		if err := errors.Join(err, zw.Close()); err != nil {
+			return nil, err
+		}
 		resp.Header.Set("Content-Encoding", "gzip")
-		return resp, errors.Join(err, zw.Close())
-	}).Sandbox(t)
+		resp.Header.Del("Content-Length")
+		resp.Body, resp.ContentLength = io.NopCloser(&zipped), int64(zipped.Len())
+		return resp, nil
+	})
 	err := sb.CommandContext(t.Context(), "no-such-program").Run()
 	require.ErrorIs(t, err, exec.ErrNotFound)
 }
@@ -170,7 +179,7 @@ func TestStdinRetryAfterYears(t *testing.T) {
 // ErrOutcomeUnknown: the caller does not know the ID, and might run the command again.
 func TestConflictWhileStarting(t *testing.T) {
 	t.Parallel()
-	srv := testkit.SharedServer(t)
+	srv := testkit.LightServer(t)
 	for _, after := range []time.Duration{0, 1500 * time.Millisecond, -1} {
 		for _, id := range []string{"", "mine"} {
 			t.Run(after.String()+" "+id, func(t *testing.T) {

@@ -30,7 +30,7 @@ func isStdin(req *http.Request) bool { return strings.HasSuffix(req.URL.Path, "/
 // arrives after the next writer has begun. The command gets the input of both writers.
 func TestStdinLateRequest(t *testing.T) {
 	t.Parallel()
-	_, gate, sb, _ := testkit.ShareBehind(t, sandbox.ClientOptions{}, nil)
+	_, gate, sb, _ := testkit.LightBehind(t, sandbox.ClientOptions{}, nil)
 	cmd, err := sb.StartCommand(t.Context(), "cat", nil, &sandbox.StartOptions{AttachStdin: true})
 	require.NoError(t, err)
 	under, arrive := make(chan struct{}), make(chan struct{})
@@ -91,6 +91,7 @@ func TestStdinLateRequest(t *testing.T) {
 // has not arrived.
 func TestStdinCloseAfterLostRequest(t *testing.T) {
 	t.Parallel()
+	srv := testkit.LightServer(t)
 	for how, end := range map[string]func(t *testing.T, direct *sandbox.Sandbox, id string){
 		"session stopped": func(t *testing.T, direct *sandbox.Sandbox, _ string) {
 			_, err := direct.Stop(context.WithoutCancel(t.Context()), nil)
@@ -110,7 +111,7 @@ func TestStdinCloseAfterLostRequest(t *testing.T) {
 			}
 			t.Run(how+" "+after, func(t *testing.T) {
 				t.Parallel()
-				_, gate, sb, direct := testkit.ShareBehind(t, sandbox.ClientOptions{}, nil)
+				_, gate, sb, direct := testkit.BehindOn(t, srv, sandbox.ClientOptions{}, nil)
 				cmd, err := sb.StartCommand(t.Context(), "cat", nil, &sandbox.StartOptions{AttachStdin: true})
 				require.NoError(t, err)
 				w := cmd.Stdin(t.Context())
@@ -160,7 +161,7 @@ func TestStdinCloseAfterLostRequest(t *testing.T) {
 // name the command, or not how much it has received. The client does not treat this as a success, and sends the data again.
 func TestStdinEmptySuccess(t *testing.T) {
 	t.Parallel()
-	srv, direct := testkit.Share(t, nil)
+	srv, direct := testkit.LightStart(t, nil)
 	for _, body := range []string{``, `{}`, `null`, `{"command":{"id":"another"}}`, `{"command":{"id":"THIS"}}`} {
 		for _, at := range []string{"first", "second", "last"} {
 			for _, passOn := range []bool{false, true} {

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/go-vercel/sandbox/internal/test/canned"
@@ -56,7 +55,7 @@ func TestCleanCuts(t *testing.T) {
 		},
 		"as it is": nil,
 	}
-	srv, shared := testkit.Share(t, nil)
+	srv, shared := testkit.LightStart(t, nil)
 	type place struct{ name, tail, where string }
 	for i, name := range slices.Sorted(maps.Keys(responses)) {
 		respond := responses[name]
@@ -120,7 +119,7 @@ func TestCleanCuts(t *testing.T) {
 // repairs a log, it tries again.
 func TestOddResponsesCostAnAttempt(t *testing.T) {
 	t.Parallel()
-	srv, shared := testkit.Share(t, nil)
+	srv, shared := testkit.LightStart(t, nil)
 	for _, status := range []int{200, 403, 408, 425, 502} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			t.Parallel()
@@ -154,25 +153,21 @@ func TestOddResponsesCostAnAttempt(t *testing.T) {
 // TestWaitThroughOutage: Wait continues through an outage that is longer than the retries
 // of a single request.
 func TestWaitThroughOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		refused := 0
-		sb := withoutRules(t, -1, func(req *http.Request) (*http.Response, error) {
-			if testkit.IsRun(req) {
-				return canned.JSON(200, canned.Begun), nil
-			}
-			if refused++; refused < 4 {
-				return nil, errReset
-			}
-			return canned.JSON(200, canned.Ended), nil
-		})
-		cmd, err := sb.StartCommand(t.Context(), "x", nil, nil)
-		require.NoError(t, err)
-		refused = 0 // the client has looked for the ID that it chose
-		done, err := cmd.Wait(t.Context())
-		require.NoError(t, err)
-		assert.Equal(t, 3, done.ExitCode)
-		assert.Equal(t, 4, refused)
+	t.Parallel()
+	_, gate, sb, _ := testkit.LightBehind(t, sandbox.ClientOptions{MaxRetries: -1, Reattach: &sandbox.ReattachOptions{Wait: time.Millisecond}}, nil)
+	cmd, err := sb.StartCommand(t.Context(), "sh", []string{"-c", "exit 4"}, nil)
+	require.NoError(t, err)
+	var refused atomic.Int64
+	gate.Set(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if refused.Add(1) < 4 {
+			return nil, errReset
+		}
+		return next.RoundTrip(req)
 	})
+	done, err := cmd.Wait(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 4, done.ExitCode)
+	assert.EqualValues(t, 4, refused.Load())
 }
 
 // refusingWriter is a writer that always fails.
@@ -184,7 +179,7 @@ func (refusingWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 // command, and KillOnCancel kills the command.
 func TestFailedWriterNamesTheCommand(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, nil)
+	_, sb := testkit.LightStart(t, nil)
 	args, opts := []string{"-c", "echo; sleep 1000"}, &sandbox.CommandOptions{Stdout: refusingWriter{}, KillOnCancel: true}
 	for name, run := range map[string]func() error{
 		"RunCommand": func() error { _, err := sb.RunCommand(t.Context(), "sh", args, opts); return err },
@@ -214,7 +209,7 @@ func TestFailedWriterNamesTheCommand(t *testing.T) {
 // WaitOutput and Wait report that the writers have not received all of it.
 func TestCopyingEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	_, sb := testkit.Share(t, nil)
+	_, sb := testkit.LightStart(t, nil)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("the helper has returned")
 	var out testkit.LockedBuffer

@@ -23,14 +23,12 @@ type Gateway struct {
 	Next http.RoundTripper
 	mu   sync.Mutex
 	via  func(req *http.Request, next http.RoundTripper) (*http.Response, error)
-	sent []*http.Request
 }
 
 // RoundTrip implements [http.RoundTripper].
 func (g *Gateway) RoundTrip(req *http.Request) (*http.Response, error) {
 	g.mu.Lock()
 	via := g.via
-	g.sent = append(g.sent, req)
 	g.mu.Unlock()
 	if via == nil {
 		return g.Next.RoundTrip(req)
@@ -43,18 +41,6 @@ func (g *Gateway) Set(via func(*http.Request, http.RoundTripper) (*http.Response
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.via = via
-}
-
-// Sent returns how many requests of a kind the client has sent, or of all kinds if is is nil.
-func (g *Gateway) Sent(is func(*http.Request) bool) (n int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, req := range g.sent {
-		if is == nil || is(req) {
-			n++
-		}
-	}
-	return n
 }
 
 // ShiftDate returns a function for [Gateway.Set] that adds d to the Date of every response.
@@ -81,14 +67,6 @@ func AsPending(resp *http.Response) error {
 	return err
 }
 
-// Gated returns a client of the emulator, and the gateway of its requests.
-func Gated(t *testing.T, srv *sandboxtest.Server, opts sandbox.ClientOptions) (*Gateway, *sandbox.Client) {
-	t.Helper()
-	gate := &Gateway{Next: Transport(t)}
-	opts.HTTPClient = &http.Client{Transport: gate}
-	return gate, Client(t, srv, opts)
-}
-
 // LightBehind is [BehindOn] with a [LightServer].
 func LightBehind(t *testing.T, opts sandbox.ClientOptions, create *sandbox.CreateOptions) (*sandboxtest.Server, *Gateway, *sandbox.Sandbox, *sandbox.Sandbox) {
 	t.Helper()
@@ -99,8 +77,9 @@ func LightBehind(t *testing.T, opts sandbox.ClientOptions, create *sandbox.Creat
 // sandbox whose client does not. It is for tests whose rows share an emulator.
 func BehindOn(t *testing.T, srv *sandboxtest.Server, opts sandbox.ClientOptions, create *sandbox.CreateOptions) (*sandboxtest.Server, *Gateway, *sandbox.Sandbox, *sandbox.Sandbox) {
 	t.Helper()
-	gate, client := Gated(t, srv, opts)
-	sb, err := client.Create(t.Context(), Lasting(create))
+	gate := &Gateway{Next: Transport(t)}
+	opts.HTTPClient = &http.Client{Transport: gate}
+	sb, err := Client(t, srv, opts).Create(t.Context(), Lasting(create))
 	require.NoError(t, err)
 	direct, err := Client(t, srv, sandbox.ClientOptions{}).Get(t.Context(), sb.Name(), &sandbox.GetOptions{NoResume: true})
 	require.NoError(t, err)

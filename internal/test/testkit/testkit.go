@@ -103,15 +103,10 @@ func Seed(t *testing.T) uint64 {
 // it uses the most realistic mode that this machine supports.
 func LightServer(t *testing.T) *sandboxtest.Server {
 	t.Helper()
-	return sandboxtest.New(t, &sandboxtest.Options{Mode: LightMode()})
-}
-
-// LightMode returns the mode of a [LightServer].
-func LightMode() sandboxtest.Mode {
 	if needs.Slow() {
-		return sandboxtest.Auto
+		return sandboxtest.New(t, nil)
 	}
-	return sandboxtest.Folder
+	return sandboxtest.New(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
 }
 
 // shared is the emulator that the tests of a package share. Main closes it.
