@@ -655,7 +655,7 @@ func TestAbandoned(t *testing.T) {
 func TestClosed(t *testing.T) {
 	t.Parallel()
 	srv := emulator(t)
-	p, err := pool.New(t.Context(), srv.Client(), pool.Options{Name: "closed", Size: 3})
+	p, err := pool.New(t.Context(), srv.Client(), pool.Options{Name: "closed", Size: 2})
 	require.NoError(t, err)
 	box, err := p.Take(t.Context(), "")
 	require.NoError(t, err)
