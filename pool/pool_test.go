@@ -554,17 +554,17 @@ func TestWrongDate(t *testing.T) {
 				t.Parallel()
 				inBubble(t, func(t *testing.T, srv *sandboxtest.Server, network http.RoundTripper) {
 					c := clientOver(t, srv, network)
-					opts := pool.Options{Name: "dates", Version: "1", Stopped: stopped}
+					opts := pool.Options{Name: "dates", Version: "1", Size: 2, Stopped: stopped}
 					other := openPool(t, c, opts)
-					waitReady(t, other, 1)
+					waitReady(t, other, 2)
 
 					gate := &testkit.Gateway{Next: network}
 					gate.Set(testkit.ShiftDate(wrong))
-					opts.Max = 1
+					opts.Max = 2
 					var log testkit.LockedBuffer
 					opts.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 					p := openPool(t, clientOver(t, srv, gate), opts)
-					waitReady(t, p, 1)
+					waitReady(t, p, 2)
 					if stopped { // add one of a later deployment
 						sb, err := c.Create(t.Context(), &sandbox.CreateOptions{Name: "dates-2", Tags: map[string]string{pool.Tag: "dates"}})
 						require.NoError(t, err)
@@ -655,7 +655,7 @@ func TestAbandoned(t *testing.T) {
 func TestClosed(t *testing.T) {
 	t.Parallel()
 	srv := emulator(t)
-	p, err := pool.New(t.Context(), srv.Client(), pool.Options{Name: "closed", Size: 2})
+	p, err := pool.New(t.Context(), srv.Client(), pool.Options{Name: "closed", Size: 3})
 	require.NoError(t, err)
 	box, err := p.Take(t.Context(), "")
 	require.NoError(t, err)
@@ -698,11 +698,11 @@ func TestFromSnapshot(t *testing.T) {
 	require.NoError(t, base.Delete(t.Context(), nil))
 	for _, stopped := range []bool{false, true} {
 		p, err := pool.New(t.Context(), srv.Client(), pool.Options{
-			Name: "copies", Version: "1", Stopped: stopped,
+			Name: "copies", Version: "1", Size: 2, Stopped: stopped,
 			Create: sandbox.CreateOptions{Source: sandbox.SnapshotSource{SnapshotID: snapshot.ID()}},
 		})
 		require.NoError(t, err)
-		waitReady(t, p, 1)
+		waitReady(t, p, 2)
 		box, err := p.Take(t.Context(), "")
 		require.NoError(t, err)
 		content, err := box.FS().ReadFile(t.Context(), "base")
