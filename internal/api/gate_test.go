@@ -227,6 +227,24 @@ func TestLimitsApart(t *testing.T) {
 	})
 }
 
+// TestForkBeforeCreations: a fork, whose limit is that of other requests, does not hide when
+// the limit of creations is reset.
+func TestForkBeforeCreations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newLimitedAPI()
+		c := testClient(api)
+		require.NoError(t, c.Do(t.Context(), &Request{Op: ForkSandbox, Path: []string{"one"}, Body: struct{}{}}, nil))
+		began := time.Now()
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() { assert.NoError(t, c.Do(t.Context(), creation(), nil)) })
+		}
+		all.Wait()
+		assert.Equal(t, map[string]int{"create": 100 + api.refused["create"], "others": 1}, api.sent)
+		assert.Less(t, time.Since(began), 25*time.Second)
+	})
+}
+
 // TestInOrder: waiting requests are sent in order of arrival, but operations with First
 // precede others.
 func TestInOrder(t *testing.T) {

@@ -205,7 +205,7 @@ func (o *contrary) RoundTrip(r *http.Request) (*http.Response, error) {
 		if resp.StatusCode++; resp.StatusCode == 201 {
 			resp.StatusCode = 203
 		}
-		for _, name := range []string{"X-Vercel-Error", "Content-Disposition"} {
+		for _, name := range []string{"X-Vercel-Error", "X-Ratelimit-Limit", "Content-Disposition"} {
 			resp.Header.Set(name, "other "+o.token)
 		}
 		var doc map[string]any

@@ -509,6 +509,8 @@ func (w *walk) sandboxFromSnapshot(id string) *sandbox.Sandbox {
 	w.must(err)
 	fork := w.ask("POST", w.sandboxPath(second.Name(), "/fork"), body{"name": w.prefix + "fork", "tags": tags})
 	w.row("fork", published, "200", fork)
+	w.about = "… a fork is not a creation"
+	w.row("the limit of forks", assumed, "1000", fork.header.Get("X-Ratelimit-Limit"))
 	w.about = "a fork's session has that snapshot"
 	w.row("the source snapshot of a fork's session", assumed, second.Info().CurrentSnapshotID, fork.at("session", "sourceSnapshotId"))
 	w.about = "`PATCH` returns totals"
