@@ -51,8 +51,8 @@ const downloadAttempts = 3
 // removes it. Uploads leave it out.
 //
 // It makes one request, and a second one for the file's size, which it compares
-// with what it received as [FileSystem.Open] does. If the connection breaks, it
-// starts again, up to twice.
+// with what it received as [FileSystem.Open] does. If the connection breaks, or the
+// file's size changes meanwhile, it starts again, up to twice.
 //
 // If src does not exist, the error is an [*fs.PathError] for src that matches
 // [fs.ErrNotExist]. Errors of the local disk name dst.
@@ -111,6 +111,7 @@ func (f *FileSystem) DownloadFile(ctx context.Context, src, dst string, opts *Do
 			return err
 		}
 		r.Close()
+		check.renew()
 		again, err := open()
 		if err != nil {
 			return err

@@ -70,8 +70,8 @@ func (s *Session) FS() *FileSystem { return &FileSystem{t: s} }
 
 // ReadFile reads the named file and returns its content. It makes the requests of
 // [FileSystem.Open]; use that for a file that may not fit into memory. If fewer bytes
-// arrive than the file has, ReadFile reads it once more, because it may have grown during
-// the read. If that happens again, the error matches [io.ErrUnexpectedEOF].
+// arrive than the file has, ReadFile reads it once more, because its size may have changed
+// during the read. If that happens again, the error matches [io.ErrUnexpectedEOF].
 func (f *FileSystem) ReadFile(ctx context.Context, name string) ([]byte, error) {
 	r, err := f.Open(ctx, name, nil)
 	if err != nil {
@@ -82,6 +82,7 @@ func (f *FileSystem) ReadFile(ctx context.Context, name string) ([]byte, error) 
 	if !isBroken(err) {
 		return data, err
 	}
+	r.check.renew()
 	again, err := f.Open(ctx, name, &OpenOptions{NoSizeCheck: true})
 	if err != nil {
 		return nil, err
@@ -118,7 +119,7 @@ func readAll(r io.Reader, size int64) ([]byte, error) {
 // first bytes do not wait for the size. [OpenOptions.NoSizeCheck] turns the check off.
 //
 // The size is not checked below /proc and /sys, nor in a sandbox without the
-// program stat. A file that grows while it is read may look cut. If the
+// program stat. A file whose size changes while it is read may look cut. If the
 // connection breaks, or the size can't be determined, Read returns the error;
 // [FileSystem.DownloadFile] retries. Close waits at most five seconds for the
 // request for the size.

@@ -212,7 +212,7 @@ func newSizeCheck(ctx context.Context, t target, r *FileReader, name string, eno
 	return l
 }
 
-// query requests the size once, and returns the same result to all callers.
+// query requests the size unless it is known, and returns the same result to all callers.
 func (l *sizeCheck) query() (int64, error) {
 	l.lock <- struct{}{}
 	defer func() { <-l.lock }()
@@ -221,6 +221,17 @@ func (l *sizeCheck) query() (int64, error) {
 		l.known = true
 	}
 	return l.size, l.err
+}
+
+// renew requests the size again, because the file may have shrunk. A transfer that begins
+// after that is not shorter, and it may be longer.
+func (l *sizeCheck) renew() {
+	if l != nil {
+		l.lock <- struct{}{}
+		l.known = false
+		<-l.lock
+		_, _ = l.query() // compare gets the same result
+	}
 }
 
 // start requests the size in the background.

@@ -190,7 +190,7 @@ func TestHostileNames(t *testing.T) {
 // file's size is zero.
 func TestReadKernelFiles(t *testing.T) {
 	t.Parallel()
-	srv, c := start(t, &sandboxtest.Options{Mode: sandboxtest.Folder})
+	srv, c := start(t, nil)
 	if srv.Mode() != sandboxtest.Namespace {
 		needs.Missing(t, "namespace mode")
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -246,34 +247,61 @@ func TestFileSizeCosts(t *testing.T) {
 	}
 }
 
-// TestFileSizeChanges: if a file has grown since its transfer, ReadFile reads it again. If
-// a file has shrunk since it was opened, reading it succeeds.
+// TestFileSizeChanges: a file is read again if it grows after its transfer, or if it shrinks
+// while it is read. If a file has shrunk since it was opened, reading it succeeds.
 func TestFileSizeChanges(t *testing.T) {
 	t.Parallel()
 	srv, made := shareServer(t, nil)
-	require.NoError(t, made.FS().WriteFile(t.Context(), "f", []byte("one"), 0o644))
-	var grow atomic.Bool
-	client := clientWithoutLengths(t, srv, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
-		resp, err := next.RoundTrip(r)
-		if err == nil && isRead(r) && grow.CompareAndSwap(true, false) {
-			data, _ := io.ReadAll(resp.Body)
-			resp.Body.Close()
-			resp.Body = io.NopCloser(bytes.NewReader(data))
-			assert.NoError(t, made.FS().WriteFile(t.Context(), "f", []byte("one, two"), 0o644))
+	put := func(text string) { assert.NoError(t, made.FS().WriteFile(t.Context(), "f", []byte(text), 0o644)) }
+	dst := filepath.Join(t.TempDir(), "f")
+	for name, read := range map[string]func(*sandbox.FileSystem) ([]byte, error){
+		"ReadFile": func(f *sandbox.FileSystem) ([]byte, error) { return f.ReadFile(t.Context(), "f") },
+		"DownloadFile": func(f *sandbox.FileSystem) ([]byte, error) {
+			if err := f.DownloadFile(t.Context(), "f", dst, nil); err != nil {
+				return nil, err
+			}
+			return os.ReadFile(dst)
+		},
+	} {
+		for _, row := range []struct {
+			before, after string
+			changesAfter  func(*http.Request) bool // the first transfer, or the request for the size
+		}{{"one", "one, two", isRead}, {"one, two", "two", isStart}} {
+			put(row.before)
+			var reads atomic.Int64
+			var changed atomic.Bool
+			client := clientWithoutLengths(t, srv, func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+				resp, err := next.RoundTrip(r)
+				if err != nil {
+					return nil, err
+				}
+				if isRead(r) && reads.Add(1) == 1 {
+					resp.Body = testkit.CleanCut(resp.Body, 3)
+				}
+				if row.changesAfter(r) && !changed.Swap(true) {
+					data, _ := io.ReadAll(resp.Body)
+					resp.Body.Close()
+					resp.Body = io.NopCloser(bytes.NewReader(data))
+					put(row.after)
+				}
+				return resp, nil
+			})
+			sb, err := client.Get(t.Context(), made.Name(), nil)
+			require.NoError(t, err)
+			data, err := read(sb.FS())
+			require.NoError(t, err, "%s of %q, then %q", name, row.before, row.after)
+			assert.Equal(t, row.after, string(data), name)
+			assert.EqualValues(t, 2, reads.Load(), name)
 		}
-		return resp, err
-	})
-	sb, err := client.Get(t.Context(), made.Name(), nil)
-	require.NoError(t, err)
-	grow.Store(true)
-	data, err := sb.FS().ReadFile(t.Context(), "f")
-	require.NoError(t, err)
-	assert.Equal(t, "one, two", string(data))
+	}
 
+	sb, err := testkit.Client(t, srv, sandbox.ClientOptions{}).Get(t.Context(), made.Name(), nil)
+	require.NoError(t, err)
+	put("one")
 	f, err := sb.FS().IOFS(t.Context(), ".").Open("f")
 	require.NoError(t, err)
-	require.NoError(t, made.FS().WriteFile(t.Context(), "f", []byte("1"), 0o644))
-	data, err = io.ReadAll(f)
+	put("1")
+	data, err := io.ReadAll(f)
 	require.NoError(t, err)
 	assert.Equal(t, "1", string(data))
 	require.NoError(t, f.Close())
