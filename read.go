@@ -177,6 +177,7 @@ type sizeCheck struct {
 	cancel context.CancelFunc
 	stat   func() (int64, error)
 	enough int64 // content of this length is complete without a request
+	short  bool  // the last comparison found too few bytes
 
 	// lock guards the fields below: it is full while a goroutine requests the size. Waiting
 	// for a sync.Once instead would stop the clock of a caller's synctest bubble.
@@ -223,10 +224,11 @@ func (l *sizeCheck) query() (int64, error) {
 	return l.size, l.err
 }
 
-// renew requests the size again, because the file may have shrunk. A transfer that begins
-// after that is not shorter, and it may be longer.
+// renew requests the size again if too few bytes have arrived, because the file may have
+// shrunk. A transfer that begins after that is not shorter, and it may be longer.
 func (l *sizeCheck) renew() {
-	if l != nil {
+	if l != nil && l.short {
+		l.short = false
 		l.lock <- struct{}{}
 		l.known = false
 		<-l.lock
@@ -273,6 +275,7 @@ func (l *sizeCheck) compare(n int64) error {
 	case err != nil:
 		return fmt.Errorf("%d bytes have arrived of an unknown number: %w", n, err)
 	case n < size:
+		l.short = true
 		return brokenError{fmt.Errorf("%d of %d bytes have arrived: %w", n, size, io.ErrUnexpectedEOF)}
 	}
 	return nil
